@@ -154,7 +154,7 @@ def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
     if not pins.missing(every, known):
         return known
     # It takes a while to import, and most deploys have nothing to resolve.
-    from lockstep.lock.resolve import resolve
+    from lockstep.lock.resolve import Network, resolve
 
     why = "does not hold yet" if path.exists() else "shall hold; there is no lock yet"
     logger.info(f"--> Resolving what {path.name} {why}...")
@@ -162,8 +162,7 @@ def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
     resolved = resolve(
         every,
         known,
-        sources=first.sources,
-        proxy=first.proxy,
+        network=Network(first.sources, first.proxy),
         token=first.hub_token,
         report=lambda line: logger.info(f"    {line}"),
     )

@@ -1358,8 +1358,8 @@ GUARDS = (
     Guard(
         "a mixture of experts on vLLM gets the freeze guard",
         "lockstep/recipes/command.py",
-        ", freeze_guard.arguments(recipe, argv)]",
-        "]",
+        "        wanted += [freeze_guard.arguments(self.recipe, self.argv)]\n",
+        "",
         "tests/unit/units/test_variants.py tests/unit/recipes/test_command.py",
     ),
     Guard(
@@ -1400,8 +1400,8 @@ GUARDS = (
     Guard(
         "the engines' account is nobody else's",
         "lockstep/inventory/settings_check.py",
-        '    if owner:\n        raise InventoryError(\n            "service_user',
-        '    if False:\n        raise InventoryError(\n            "service_user',
+        '    if owner:\n        yield Refusal(\n            "service_user',
+        '    if False:\n        yield Refusal(\n            "service_user',
         "tests/unit/inventory/test_hostile_values.py",
     ),
     Guard(

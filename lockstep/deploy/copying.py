@@ -9,7 +9,6 @@ from typing import Any
 
 from lockstep.host.specs import engine_content
 from lockstep.inventory.host import HostPlan, images_of, models_of
-from lockstep.lock.hubcache import absent
 from lockstep.lock.image_reference import pull_reference
 from lockstep.lock.pins import Pins
 from lockstep.preflight import ENGINE
@@ -92,7 +91,7 @@ def expects(
     names = [
         name
         for model in models_of(plan)
-        for name in absent(pins.models[model].files, facts["models"][model])
+        for name in pins.models[model].absent(facts["models"][model])
     ]
     if names:
         yield WEIGHTS, list(dict.fromkeys(names))

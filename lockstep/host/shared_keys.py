@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
-from lockstep.inventory.authority import Authority
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import Authority, HostPlan
 from lockstep.units import backup_twin, tls_unit
 from lockstep.units.agent_unit import key_path
 

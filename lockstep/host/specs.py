@@ -22,7 +22,6 @@ from lockstep.lock.packages import (
     transformers_tree,
 )
 from lockstep.lock.pins import ModelPin, Pins, WheelPin
-from lockstep.lock.vllm_wheels import wheel_url
 from lockstep.onhost.core import taken
 from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment, serve_command
@@ -135,7 +134,7 @@ def _precompiled(plan: HostPlan, pins: Pins) -> dict[str, Any] | None:
         "file": pin.file,
         "sha256": pin.sha256,
         "size": pin.size,
-        "url": wheel_url(plan.settings.sources, pin.path),
+        "url": plan.settings.sources.vllm_wheel(pin.path),
     }
 
 

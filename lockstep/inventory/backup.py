@@ -1,14 +1,11 @@
-"""Keys of inventory data for backups, and which Spark keeps whose."""
+"""Keys of inventory data for backups."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
-from lockstep.core.errors import InventoryError
 from lockstep.inventory import values
-from lockstep.inventory.monitoring import after, is_address
 from lockstep.inventory.secret import Secret
 from lockstep.onhost.core.schema import between, like
 
@@ -52,75 +49,7 @@ class Backup:
     hour: Annotated[int, between(0, 23, "is no hour")] = 3
     password: Secret | None = None
 
-
-@dataclass(frozen=True)
-class Partner:
-    """Another Spark: its name, its `fabric_address`, its `backup.port`."""
-
-    name: str
-    address: str
-    port: int
-
-
-@dataclass(frozen=True)
-class Partners:
-    """With whom a host has to do for backups.
-
-    Attributes:
-        twin: Who keeps this host's; None: no other Spark does.
-        of: Whose this host keeps; None: nobody's.
-    """
-
-    twin: Partner | None = None
-    of: Partner | None = None
-
-
-class Saving(NamedTuple):
-    """One host as `partners` sees it: its name, its `fabric_address`, its data."""
-
-    name: str
-    address: str | None
-    data: Backup
-
-
-def partners(hosts: Sequence[Saving], where: str) -> dict[str, Partners]:
-    """Host → its partners: the backups of each go to the next one, those of the last to the first.
-
-    Args:
-        hosts: All hosts of one inventory, in its order.
-        where: The inventory, for errors.
-
-    Raises:
-        InventoryError: a host has no twin, or no address on the link to it.
-    """
-    asking = [host for host in hosts if host.data.enabled and TWIN in host.data.to]
-    linked = {
-        host.name: Partner(host.name, str(host.address), host.data.port)
-        for host in hosts
-        if is_address(host.address)
-    }
-    for host in asking:
-        if host.name not in linked:
-            raise InventoryError(
-                f'backup.to of {host.name} is "{TWIN}", and fabric_address is no IP address',
-                where=where,
-                found=f"fabric_address {host.address!r}",
-                remedy="Give both Sparks their own address on the link between them.",
-            )
-    to = {host.name: after(host.name, list(linked), linked) for host in asking}
-    for name, twin in to.items():
-        if twin is None:
-            raise InventoryError(
-                f'backup.to of {name} is "{TWIN}", and {name} has no twin',
-                where=where,
-                found="no other host with a fabric_address",
-                remedy="Add another Spark with its address on the link, or name a folder or an "
-                "sftp server.",
-            )
-    of = {twin: name for name, twin in to.items() if twin}
-    return {
-        host.name: Partners(
-            twin=linked.get(to.get(host.name) or ""), of=linked.get(of.get(host.name, ""))
-        )
-        for host in hosts
-    }
+    @property
+    def has_twin(self) -> bool:
+        """Whether another Spark is to keep it too."""
+        return self.enabled and TWIN in self.to

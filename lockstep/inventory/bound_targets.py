@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.backup import TWIN
 from lockstep.inventory.cluster import Group
+from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
 from lockstep.onhost.core import schema
+from lockstep.onhost.core.schema import Refusal
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
@@ -26,13 +27,8 @@ FALLBACK = "-fallback"
 DASHBOARD_PORT = 11000
 #: Packages that the gateway imports, as `Settings.tools` names them.
 GATEWAY_TOOLS = (
-    "httptools",
-    "httpx2",
-    "prometheus-client",
-    "pydantic",
-    "starlette",
-    "uvicorn",
-    "uvloop",
+    *("httptools", "httpx2", "prometheus-client", "pydantic"),
+    *("starlette", "uvicorn", "uvloop"),
 )
 #: The name by which clients ask for whatever is hot.
 AUTO = "auto"
@@ -131,15 +127,7 @@ class BoundTarget:
 
 
 def check_tools(settings: Settings, where: Mapping[str, str]) -> None:
-    """Refuse tools with which the gateway could not run.
-
-    Args:
-        settings: The host's data.
-        where: Top-level key → file that gave its value.
-
-    Raises:
-        InventoryError: `tools` lacks a package that the gateway imports.
-    """
+    """Refuse tools without a package that the gateway imports; ``where``: key → file."""
     missing = [name for name in GATEWAY_TOOLS if name not in settings.tools]
     if missing:
         raise InventoryError(
@@ -168,12 +156,12 @@ def bind(
     file = where.get("targets", settings.name)
     bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
     _check_ports(settings, bound, where)
-    _check_names(bound, file)
-    _check_boot(settings.boot, bound, where.get("boot", settings.name))
+    refuse(_names(bound), file)
+    refuse(_boot(settings.boot, bound), where.get("boot", settings.name))
     return bound
 
 
-def _check_names(bound: Sequence[BoundTarget], file: str) -> None:
+def _names(bound: Sequence[BoundTarget]) -> Refusals:
     """Refuse an alias by which a client could mean two things."""
     # A target's own served name is the same target.
     served = {target.model_name: f"the served name of {target.name}" for target in bound}
@@ -181,9 +169,8 @@ def _check_names(bound: Sequence[BoundTarget], file: str) -> None:
     for target in bound:
         for name, _, _ in target.forms:
             if name == AUTO:
-                raise InventoryError(
+                yield Refusal(
                     f"targets.{name} has a name that means whatever is hot",
-                    where=file,
                     remedy="Give the target another name.",
                 )
             taken[name] = f"targets.{target.name}"
@@ -193,34 +180,29 @@ def _check_names(bound: Sequence[BoundTarget], file: str) -> None:
             if other is None and alias != target.model_name:
                 other = served.get(alias)
             if other is not None:
-                raise InventoryError(
+                yield Refusal(
                     f"targets.{target.name}.aliases[{index}] is the name of something else",
-                    where=file,
                     found=f"{alias!r}: {other}",
                     remedy="Give it another name.",
                 )
             taken[alias] = f"targets.{target.name}.aliases[{index}]"
 
 
-def _check_boot(boot: str, bound: Sequence[BoundTarget], file: str) -> None:
+def _boot(boot: str, bound: Sequence[BoundTarget]) -> Refusals:
     """Refuse a target after a boot that does not exist, or whose recipes forbid it."""
     if boot in ("none", "last"):
         return
     names = {name: target for target in bound for name, _, _ in target.forms}
     if boot not in names:
-        raise InventoryError(
-            "boot names no target",
-            where=file,
-            found=repr(boot),
-            allowed=", ".join(("none", "last", *names)),
+        yield Refusal(
+            "boot names no target", found=repr(boot), allowed=", ".join(("none", "last", *names))
         )
     # A start that fails leads to the fallback.
     for recipe in names[boot].recipes:
         if recipe.lockstep.not_at_boot:
-            raise InventoryError(
+            yield Refusal(
                 f"boot names target {boot}, whose recipe {recipe.name} must not come by itself "
                 "after a boot",
-                where=file,
                 found=f"lockstep.not_at_boot: {recipe.lockstep.not_at_boot}",
                 remedy='Set boot to another target, or to "none" and use switch.sh after a boot.',
             )
@@ -252,7 +234,7 @@ def _check_ports(
     if settings.gateway.tls is not None:
         asked.append(("gateway.tls_port", settings.gateway.tls_port))
     asked += [(f"monitoring.{key}", port) for key, port in settings.monitoring.ports.items()]
-    if settings.backup.enabled and TWIN in settings.backup.to:
+    if settings.backup.has_twin:
         asked.append(("backup.port", settings.backup.port))
     for key, port in asked:
         file = where.get(key.partition(".")[0], settings.name)
@@ -274,47 +256,45 @@ def _check_ports(
 
 
 def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str) -> BoundTarget:
-    recipe = _recipe(f"targets.{name}.recipe", data.recipe, catalogue, file)
+    key = f"targets.{name}"
+    recipe = _recipe(f"{key}.recipe", data.recipe, catalogue, file)
     fallback = None
     if data.fallback is not None:
-        fallback = _recipe(f"targets.{name}.fallback", data.fallback, catalogue, file)
+        fallback = _recipe(f"{key}.fallback", data.fallback, catalogue, file)
         if fallback.in_container != recipe.in_container:
             raise InventoryError(
-                f"targets.{name}.fallback must run where the recipe runs",
+                f"{key}.fallback must run where the recipe runs",
                 where=file,
                 found="one in a container, one in a venv",
             )
     if data.image is not None and not recipe.in_container:
         raise InventoryError(
-            f"targets.{name}.image is given, but its recipe runs in the venv engine",
+            f"{key}.image is given, but its recipe runs in the venv engine",
             where=file,
             found=repr(data.image)[:80],
             remedy="Remove it, or name a recipe with a container.",
         )
     image = data.image or recipe.container or None
     if image is not None:
-        schema.convert(
-            Image, image, where=file, key=f"targets.{name}: the image", error=InventoryError
-        )
+        schema.convert(Image, image, where=file, key=f"{key}: the image", error=InventoryError)
     overrides = {**data.overrides, "host": data.bind}
     if data.port is not None:
         overrides["port"] = data.port
     argv = serve_command(recipe, overrides=overrides)
-    engine = engine_of(recipe)
-    found = flags.value_of(argv, engine.spellings("port"))
+    found = flags.value_of(argv, engine_of(recipe).spellings("port"))
     if not found or not found.isdecimal():
         raise InventoryError(
-            f"targets.{name} has no port: neither the inventory nor the recipe gives one",
+            f"{key} has no port: neither the inventory nor the recipe gives one",
             where=file,
-            remedy=f"Set targets.{name}.port.",
+            remedy=f"Set {key}.port.",
         )
     kind, floor = kind_of(recipe, argv), data.floor
     if kind != "chat" and floor and (floor.decode_tok_s, floor.not_below) != (None, None):
         raise InventoryError(
-            f"targets.{name}.floor is a speed in tok/s, and its recipe gives no tokens",
+            f"{key}.floor is a speed in tok/s, and its recipe gives no tokens",
             where=file,
             found=f"{recipe.name}, of kind {kind}",
-            remedy=f"Remove decode_tok_s and not_below from targets.{name}.floor.",
+            remedy=f"Remove decode_tok_s and not_below from {key}.floor.",
         )
     return BoundTarget(name, data, recipe, fallback, int(found), served_name(recipe, argv), image)
 

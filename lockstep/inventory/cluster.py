@@ -153,10 +153,8 @@ class Group:
     def arguments(self, engine: Engine, *, data_parallel: int = 1) -> dict[str, object]:
         """Recipe keys that make an engine this rank of the group, as `serve_command` takes them.
 
-        Args:
-            engine: Whose own multi-node mode it is.
-            data_parallel: Copies of the model in the group, one per member; with 1 its members
-                split one copy.
+        The group holds ``data_parallel`` copies of the model, one per member; with 1 its members
+        split one copy.
         """
         return engine.rank_arguments(
             rank=self.rank,

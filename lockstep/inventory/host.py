@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from lockstep.inventory.authority import Authority
-from lockstep.inventory.backup import Partners
+from lockstep.core.digest import digest
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.cluster import Group
-from lockstep.inventory.monitoring import Ring
+from lockstep.inventory.neighbours import Partners, Ring
 from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import is_address
+from lockstep.onhost.access.authority import SUFFIXES
 from lockstep.onhost.gateway.configuration import Peer
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What signs the certificates of several hosts' gateways, where `gateway.tls` is "own".
+
+    Attributes:
+        hosts: Those hosts, as the inventory names and lists them; the first one makes it.
+        names: Names of theirs that are not private by themselves: it signs for these too.
+    """
+
+    hosts: tuple[str, ...]
+    names: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """Another one where it is to sign for other names."""
+        return digest(self.names, 8)
 
 
 @dataclass(frozen=True)
@@ -48,25 +68,29 @@ class HostPlan:
 
 def models_of(plan: HostPlan) -> list[str]:
     """Hub ids that the host's targets need: models, drafts, borrowed files."""
-    names: dict[str, None] = {}
-    for target in plan.targets:
-        for recipe in target.recipes:
-            names[recipe.repository] = None
-            if recipe.lockstep.draft:
-                names[recipe.lockstep.draft.model] = None
-            names.update(dict.fromkeys(borrow.model for borrow in recipe.lockstep.borrow))
+    names: list[str] = []
+    for recipe in (recipe for target in plan.targets for recipe in target.recipes):
+        draft = recipe.lockstep.draft
+        names += [recipe.repository, *([draft.model] if draft else [])]
+        names += [borrow.model for borrow in recipe.lockstep.borrow]
     # A full path is on the host already.
-    return [name for name in names if not name.startswith("/")]
+    return [name for name in dict.fromkeys(names) if not name.startswith("/")]
 
 
 def images_of(plan: HostPlan) -> list[str]:
     """Image references, as asked for, that the host needs."""
-    names: dict[str, None] = {}
-    for target in plan.targets:
-        # A fallback may run from another image, unless the inventory names one for both.
-        for image in map(target.image_of, target.recipes):
-            if image:
-                names[image] = None
+    # A fallback may run from another image, unless the inventory names one for both.
+    images = [target.image_of(recipe) for target in plan.targets for recipe in target.recipes]
     if plan.settings.webui.enabled:
-        names[plan.settings.webui.image] = None
-    return list(names)
+        images.append(plan.settings.webui.image)
+    return [image for image in dict.fromkeys(images) if image]
+
+
+def authority(named: Sequence[tuple[str, Sequence[str]]]) -> Authority:
+    """The authority of some hosts, each with the names of its certificate."""
+    every = {name for _, names in named for name in names if not _private(name)}
+    return Authority(tuple(host for host, _ in named), tuple(sorted(every)))
+
+
+def _private(name: str) -> bool:
+    return name.endswith(tuple(f".{suffix}" for suffix in SUFFIXES)) or is_address(name)

@@ -33,11 +33,7 @@ def refuse_wrong_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Ho
 
 
 def load(path: Path) -> tuple[HostPlan, ...]:
-    """Every host of an inventory file, without contacting one.
-
-    Raises:
-        InventoryError: the file cannot be read, or its data is wrong.
-    """
+    """Every host of an inventory file, without contacting one. InventoryError for wrong data."""
     return read(path, _listed(path))
 
 
@@ -95,15 +91,7 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
-    """The lock file of one inventory.
-
-    Args:
-        name: The inventory's name ("spark").
-        plans: Its hosts; ``lock`` in their data names another file than NAME.lock.yaml.
-
-    Raises:
-        InventoryError: two hosts name different files.
-    """
+    """The lock file of the inventory ``name`` ("spark"), or the one that its hosts name alike."""
     named = {plan.settings.lock: plan.name for plan in plans}
     if len(named) > 1:
         (one, first), (other, second) = list(named.items())[:2]
@@ -209,11 +197,7 @@ def _execute(path: Path) -> dict[str, Any]:
 
 
 def tree(path: Path) -> ast.Module:
-    """A Python file read.
-
-    Raises:
-        InventoryError: it is not Python, or not UTF-8.
-    """
+    """A Python file read. InventoryError where it is not Python, or not UTF-8."""
     try:
         module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
         # Some faults are found only here: a `return` outside a function.

@@ -16,28 +16,13 @@ from lockstep.core.errors import InventoryError
 
 # These give names to a scope of their own.
 _SCOPES = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.ClassDef,
-    ast.Lambda,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda),
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
 
 
 def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
-    """Refuse a file whose own names look like host data, or that goes on after `checked`.
-
-    Args:
-        path: The inventory file.
-        tree: What it holds.
-        keys: Every key of host data.
-
-    Raises:
-        InventoryError: with file, line and name.
-    """
+    """Refuse a file whose own names look like host data, or that goes on after `checked`."""
     checks = [node.lineno for node in tree.body if _calls_checked(node)]
     group = f"group_data/{path.stem}.py"
     for statement in tree.body:
@@ -66,14 +51,7 @@ def refuse_groups(
 ) -> None:
     """Refuse a public list or tuple that pyinfra would take for other hosts than the file's.
 
-    Args:
-        path: The inventory file.
-        names: What it defines or imports, with the values.
-        hosts: The hosts that Lockstep deploys to.
-        folder: Where group data is.
-
-    Raises:
-        InventoryError: with file and name.
+    ``names`` are what it defines or imports; ``folder`` is where group data is.
     """
     for name, value in names.items():
         if name.startswith("_") or name in ("all", path.stem):

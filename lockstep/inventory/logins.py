@@ -6,7 +6,7 @@ Until then an address is as the inventory has it, so that what only looks asks f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -19,11 +19,7 @@ Addresses = TypeVar("Addresses", Sources, Proxy)
 
 
 def logged_in(plan: HostPlan) -> HostPlan:
-    """The host with the logins of its inventory in its addresses.
-
-    Raises:
-        LockstepError: a login cannot be had.
-    """
+    """The host with the logins of its inventory in its addresses; they are asked for here."""
     settings = plan.settings
     if not settings.logins:
         return plan
@@ -37,19 +33,12 @@ def logged_in(plan: HostPlan) -> HostPlan:
 
 def unused(settings: Settings) -> list[str]:
     """Servers of `logins` that no address names."""
-    texts = [*_texts(settings.sources), *_texts(settings.proxy)]
+    sources, proxy = settings.sources, settings.proxy
     return [
-        server for server in settings.logins if not any(_at(server).search(text) for text in texts)
+        server
+        for server in settings.logins
+        if (_with(sources, {server: ""}), _with(proxy, {server: ""})) == (sources, proxy)
     ]
-
-
-def _texts(of: Sources | Proxy) -> Iterator[str]:
-    for field in fields(of):
-        value = getattr(of, field.name)
-        if isinstance(value, Mapping):
-            yield from value.values()
-        elif value is not None:
-            yield from [value] if isinstance(value, str) else value
 
 
 def _at(server: str) -> re.Pattern[str]:

@@ -11,6 +11,7 @@ import datetime
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
+from urllib.parse import quote
 
 from lockstep.inventory import values
 from lockstep.inventory.backup import Backup
@@ -91,6 +92,10 @@ class Sources:
     registries: Mapping[str, values.Registry] = field(default_factory=dict)
     plain_registries: tuple[values.PlainRegistry, ...] = ()
     apt: tuple[values.AptLine, ...] = ()
+
+    def vllm_wheel(self, path: str) -> str:
+        """Where a path of `vllm_wheels` is; "+" is quoted, as its store demands."""
+        return f"{self.vllm_wheels.rstrip('/')}/{quote(path)}"
 
 
 @dataclass(frozen=True)

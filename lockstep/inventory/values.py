@@ -30,19 +30,8 @@ _ACCOUNTS = frozenset(
         *("gdm", "geoclue", "hplip", "kernoops", "lightdm", "ntp", "polkitd", "pulse"),
         *("speech-dispatcher", "whoopsie", "tcpdump", "landscape", "fwupd-refresh", "pollinate"),
         *("nm-openvpn", "nvidia-persistenced", "chrony", "statd", "sssd", "postfix", "mysql"),
-        *(
-            "postgres",
-            "prometheus",
-            "redis",
-            "nginx",
-            "ollama",
-            "users",
-            "staff",
-            "shadow",
-            "kvm",
-            "render",
-        ),
-        *("video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT, BACKUP_ACCOUNT),
+        *("postgres", "prometheus", "redis", "nginx", "ollama", "users", "staff", "shadow", "kvm"),
+        *("render", "video", "disk", "lxd", OPERATORS_GROUP, GATEWAY_ACCOUNT, BACKUP_ACCOUNT),
     )
 )
 _ACCOUNT_FAMILIES = ("_", "systemd-", "avahi-", "gnome-", "dgx-", "nvidia-")
@@ -76,6 +65,15 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
+
+
+def is_address(text: str | None) -> bool:
+    """Whether it is an IP address, which the firewall and a listener need; a name is none."""
+    try:
+        ipaddress.ip_address(text or "")
+    except ValueError:
+        return False
+    return True
 
 
 def _own_folder(path: str) -> bool:
@@ -194,20 +192,16 @@ TargetName = Annotated[
         "lower-case letters, digits, '-' and '_'; not " + ", ".join(sorted(RESERVED)),
     ),
 ]
+_CLUSTER = r"[a-z0-9][a-z0-9-]{0,30}"
 ClusterName = Annotated[
     str,
-    like(
-        r"[a-z0-9][a-z0-9-]{0,30}",
-        "is not a name for a cluster",
-        "at most 31 lower-case letters, digits and '-'",
-    ),
+    like(_CLUSTER, "is not a name for a cluster", "at most 31 lower-case letters, digits and '-'"),
 ]
+_UNIT = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 Unit = Annotated[
     str,
     like(
-        r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}",
-        "is not a unit name",
-        "letters, digits, '-' and '_', at most 64, without '.service'",
+        _UNIT, "is not a unit name", "letters, digits, '-' and '_', at most 64, without '.service'"
     ),
     # Units of the system are seen on the host, before anything is touched.
     Rule(
@@ -258,27 +252,17 @@ StartTime = Annotated[int, between(1, _DAY_S, "is no time for a start", " s")]
 Clock = Annotated[int, between(300, 3003, "is no clock for a GB10", " MHz")]
 Mtu = Annotated[
     # IPv6 does not work below; ConnectX-7 takes no more.
-    int,
-    between(1280, 9978, "is not a size for a frame", "; 9000 between Sparks"),
+    int, between(1280, 9978, "is not a size for a frame", "; 9000 between Sparks")
 ]
 Size = Annotated[
     float, Rule("is no size", lambda size: math.isfinite(size) and size >= 0, "0 or more")
 ]
 Speed = Annotated[
     float,
-    Rule(
-        "is no speed",
-        lambda speed: 0 < speed < float("inf"),
-        "tokens per second, more than 0",
-    ),
+    Rule("is no speed", lambda speed: 0 < speed < float("inf"), "tokens per second, more than 0"),
 ]
 Share = Annotated[
-    str,
-    Rule(
-        "is no share of the accepted result",
-        _is_share,
-        '"90 %": more than 0, at most 100',
-    ),
+    str, Rule("is no share of the accepted result", _is_share, '"90 %": more than 0, at most 100')
 ]
 #: As `uname -m` says it.
 Architecture = Literal["aarch64", "x86_64"]
@@ -286,8 +270,7 @@ Version = Annotated[
     str, like(r"\d+(?:\.\d+)*", "is not a version", 'numbers with dots between them ("13.0")')
 ]
 Python = Annotated[
-    str,
-    like(r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number'),
+    str, like(r"3\.\d+", "is not a version of the interpreter", '"3.12", without a third number')
 ]
 Folder = Annotated[
     str,
@@ -312,17 +295,12 @@ LockFile = Annotated[
     ),
 ]
 File = Annotated[
-    str,
-    like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'"),
+    str, like(PATH, "is not a file's full path", "/NAME/NAME of letters, digits and '_.@+-'")
 ]
 # A name of a model as clients write it ("gpt-4o", "org/model:latest").
+_ALIAS = r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}"
 Alias = Annotated[
-    str,
-    like(
-        r"[A-Za-z0-9][A-Za-z0-9._:/@-]{0,127}",
-        "is not a name for a model",
-        "letters, digits and '._:/@-', at most 128",
-    ),
+    str, like(_ALIAS, "is not a name for a model", "letters, digits and '._:/@-', at most 128")
 ]
 Printable = Annotated[str, Rule("holds a control character", str.isprintable)]
 Bind = Annotated[
@@ -333,13 +311,9 @@ Bind = Annotated[
         '"127.0.0.1", "0.0.0.0", "::" or another IP address of the host',
     ),
 ]
+_NAMED = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*"
 CertificateName = Annotated[
-    str,
-    like(
-        r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*",
-        "is no name for a certificate",
-        '"spark.home.arpa", "10.0.0.5" or "fd00::5"',
-    ),
+    str, like(_NAMED, "is no name for a certificate", '"spark.home.arpa", "10.0.0.5" or "fd00::5"')
 ]
 FabricAddress = Annotated[
     str,
@@ -363,12 +337,7 @@ FabricInterface = Annotated[
     ),
 ]
 WithNetwork = Annotated[
-    str,
-    Rule(
-        "is not an address with the length of its network",
-        _with_network,
-        '"10.77.0.11/24"',
-    ),
+    str, Rule("is not an address with the length of its network", _with_network, '"10.77.0.11/24"')
 ]
 RdmaDevice = Annotated[
     str, like(r"[A-Za-z0-9_]*", "is no RDMA device", '"rocep1s0f0", "" for none')
@@ -386,14 +355,9 @@ Peer = Annotated[
         remedy="Name the Sparks' own link. firewall.enabled = False opens everything.",
     ),
 ]
+_URL = r"(https?://[^/\s]+|file:///)\S*"
 Url = Annotated[
-    str,
-    like(
-        r"(https?://[^/\s]+|file:///)\S*",
-        "is not an address",
-        "http://HOST…, https://HOST… or file:///…",
-        hidden=True,
-    ),
+    str, like(_URL, "is not an address", "http://HOST…, https://HOST… or file:///…", hidden=True)
 ]
 Server = Annotated[
     str,
@@ -407,14 +371,8 @@ Server = Annotated[
 Git = Annotated[str, _IS_GIT]
 Repository = Annotated[str, _IS_GIT, _no_login]
 # As git-check-ref-format(1) has it, without what a shell or an option begins with.
-Branch = Annotated[
-    str,
-    like(
-        r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?",
-        "is not a branch",
-        "",
-    ),
-]
+_BRANCH = r"(?!.*(?:\.\.|//|@\{|\.lock$))[A-Za-z0-9][A-Za-z0-9._/+#@-]*[A-Za-z0-9_+#-]?"
+Branch = Annotated[str, like(_BRANCH, "is not a branch", "")]
 Registry = Annotated[str, _registry("HOST, HOST:PORT or HOST:PORT/PATH", r"(?:/[A-Za-z0-9._/-]*)?")]
 PlainRegistry = Annotated[str, _registry("HOST, HOST:PORT", "")]
 AptLine = Annotated[
@@ -444,8 +402,7 @@ Build = Annotated[
     ),
 ]
 Variable = Annotated[
-    str,
-    like(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'"),
+    str, like(r"[A-Za-z_][A-Za-z0-9_]*", "is no variable", "a name of letters, digits and '_'")
 ]
 BuildVariable = Annotated[
     Variable,

@@ -15,9 +15,7 @@ def engine_id(settings: Settings, pins: Pins) -> str:
     """12 hexadecimal digits that change with anything inside the engine's environment.
 
     The indexes and mirrors it comes from are left out: moving a mirror changes no byte.
-
-    Raises:
-        ResolveError: a requirement or repository that ``pins`` does not resolve.
+    ResolveError where ``pins`` lack a requirement or a repository of it.
     """
     engine = settings.engine
     wheel = precompiled(settings, pins)

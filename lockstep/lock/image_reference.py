@@ -86,9 +86,5 @@ def api_address(reference: Reference, sources: Sources) -> str:
 
 
 def pinned_reference(reference: str, pins: Pins) -> str:
-    """`pull_reference` with the pin looked up.
-
-    Raises:
-        ResolveError: the record holds no digest for this image.
-    """
+    """`pull_reference` with the pin looked up; ResolveError where there is none."""
     return pull_reference(reference, held(pins.images, reference))

@@ -7,15 +7,7 @@ from dataclasses import dataclass
 
 from lockstep.core.digest import is_commit
 from lockstep.core.terminal import bytes_text
-from lockstep.lock.pins import (
-    GitPin,
-    ImagePin,
-    ModelPin,
-    Pin,
-    Pins,
-    PrecompiledPin,
-    PythonPin,
-)
+from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pin, Pins, PrecompiledPin, PythonPin
 
 # Digits of a commit or digest that are enough to recognise it.
 DIGITS = 12

@@ -28,8 +28,7 @@ HEADER = """\
 def load(path: Path) -> Pins:
     """The lock at ``path``; an absent file is an empty lock.
 
-    Raises:
-        InventoryError: the file is no lock, with file, line, key and what is allowed.
+    InventoryError for a file that is no lock, with file, line, key and what is allowed.
     """
     if not path.exists():
         return Pins()
@@ -60,11 +59,7 @@ def _pins(text: str, where: str) -> Pins:
 
 
 def save(path: Path, pins: Pins) -> None:
-    """Write the lock whole, or leave what is there.
-
-    Raises:
-        ResolveError: the file cannot be written.
-    """
+    """Write the lock whole, or leave what is there. ResolveError where it cannot be written."""
     entries = "" if pins == Pins() else dump(pins)
     remedy = "Make the folder writable and run again; no host was changed."
     with ResolveError.instead("the lock cannot be written", path, remedy):
@@ -85,8 +80,7 @@ def answered(path: Path, pins: Pins, unanswered: Mapping[str, str]) -> None:
     """Write into the lock which images' engines could not be asked, for `lockstep plan` to say.
 
     Args:
-        path: The lock.
-        pins: What it held when the deploy began.
+        path: The lock, which held ``pins`` when the deploy began.
         unanswered: Digest → why, "" where the engine answered; images of other hosts are not named.
     """
     if _told(pins, unanswered):

@@ -1,6 +1,7 @@
 """The kinds of input that move: a range, a branch, a tag, a revision, each as it was asked for.
 
-`section` is the part of the lock that holds it, `key` its name there.
+`section` is the part of the lock that holds it, `key` its name there; `architecture` is as
+`uname -m` says it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ class GitWanted:
         """Name in the lock."""
         return self.url
 
+    @property
+    def repository(self) -> str:
+        """The repository's name alone."""
+        return self.url.rstrip("/").rpartition("/")[2].removesuffix(".git")
+
 
 @dataclass(frozen=True)
 class PythonWanted:
@@ -31,7 +37,6 @@ class PythonWanted:
     Attributes:
         name: Of the environment: "engine", "engine-build", "tools" or "uv".
         asked: Requirements, normalised, in the order of installation.
-        architecture: As `uname -m` says it.
         python: Version of the interpreter ("3.12").
         agree: Names among them that must all have the same version.
         trees: Source trees that are installed here besides; what they need is resolved with
@@ -64,7 +69,6 @@ class PrecompiledWanted:
     Attributes:
         tree: The fork.
         upstream: Repository that it left.
-        architecture: As `uname -m` says it.
         variant: Build of the wheel ("cu130"), "" for the usual one.
         commit: Commit whose wheel it is; None takes the one at which the fork left upstream.
     """
@@ -84,7 +88,7 @@ class PrecompiledWanted:
 
 @dataclass(frozen=True)
 class ImageWanted:
-    """A container image by tag or digest, for one architecture (as `uname -m` says it)."""
+    """A container image by tag or digest, for one architecture."""
 
     section: ClassVar = "images"
     reference: str

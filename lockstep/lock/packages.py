@@ -13,14 +13,7 @@ from lockstep.core.digest import is_commit
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Settings, Sources
 from lockstep.lock.moving import GitWanted, PrecompiledWanted, PythonWanted
-from lockstep.lock.pins import (
-    Pins,
-    PrecompiledPin,
-    PythonPin,
-    WheelPin,
-    has_precompiled,
-    has_python,
-)
+from lockstep.lock.pins import Pins, PrecompiledPin, PythonPin, WheelPin, has
 
 #: Names of the environments of a host, as the lock has them.
 ENGINE, BUILD, UV, TOOLS = "engine", "engine-build", "uv", "tools"
@@ -30,13 +23,10 @@ FLASHINFER = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 def tool_sets(settings: Settings) -> tuple[PythonWanted, ...]:
     """The environments of our own tools: uv, which makes all others, and what it installs."""
-    uv = {name: text for name, text in settings.tools.items() if name == "uv"}
-    others = {name: text for name, text in settings.tools.items() if name != "uv"}
-    return tuple(
-        _environment(settings, name, [(f"tools.{tool}", text) for tool, text in tools.items()])
-        for name, tools in (("uv", uv), ("tools", others))
-        if tools
-    )
+    asked: dict[str, list[tuple[str, str]]] = {UV: [], TOOLS: []}
+    for tool, text in settings.tools.items():
+        asked[UV if tool == "uv" else TOOLS].append((f"tools.{tool}", text))
+    return tuple(_environment(settings, name, tools) for name, tools in asked.items() if tools)
 
 
 def engine_sets(settings: Settings) -> tuple[PythonWanted, ...]:
@@ -109,13 +99,9 @@ def engine_precompiled(settings: Settings) -> tuple[PrecompiledWanted, ...]:
 
 
 def precompiled(settings: Settings, pins: Pins) -> PrecompiledPin | None:
-    """What of that is locked; None where the fork takes none.
-
-    Raises:
-        ResolveError: it is not resolved for what the host asks for.
-    """
+    """What of that is locked, None where the fork takes none. ResolveError for another one."""
     for wanted in engine_precompiled(settings):
-        if not has_precompiled(pins, wanted):
+        if not has(pins, wanted):
             raise ResolveError(
                 "the fork's compiled wheel is not resolved for what is asked for",
                 where=wanted.key,
@@ -132,7 +118,7 @@ def fork_version(settings: Settings, pins: Pins) -> str | None:
     wheel is locked, and so nothing says what the fork descends from.
     """
     for wanted in engine_precompiled(settings):
-        if has_precompiled(pins, wanted):
+        if has(pins, wanted):
             _, version, *_ = parse_wheel_filename(pins.precompiled[wanted.key].file)
             return f"{version.public}+g{pins.git[wanted.key].commit[:9]}"
     return None
@@ -196,13 +182,7 @@ def _normal(settings: Settings, key: str, text: str) -> str:
 def locked(settings: Settings, pins: Pins, name: str) -> tuple[WheelPin, ...]:
     """Every package of one environment of a host, () for one that the host does not have.
 
-    Args:
-        settings: The host's data.
-        pins: What is resolved.
-        name: `ENGINE`, `BUILD`, `UV` or `TOOLS`.
-
-    Raises:
-        ResolveError: it is not resolved for what the host asks for.
+    ResolveError where it is not resolved for what the host asks for.
     """
     for wanted in (*tool_sets(settings), *engine_sets(settings)):
         if wanted.name == name:
@@ -211,25 +191,16 @@ def locked(settings: Settings, pins: Pins, name: str) -> tuple[WheelPin, ...]:
 
 
 def tool_requirements(settings: Settings, pins: Pins) -> dict[str, str]:
-    """Tool, as `Settings.tools` names it → exact requirement.
-
-    Raises:
-        ResolveError: one of them is not resolved.
-    """
+    """Tool, as `Settings.tools` names it → exact requirement. ResolveError where one has none."""
     exact: dict[str, str] = {}
     for tools in tool_sets(settings):
-        exact |= _exact(pins, tools)
+        versions = _pinned(pins, tools).versions
+        exact |= {name: f"{name}=={versions[name]}" for name in map(name_of, tools.asked)}
     return {tool: exact[name_of(text)] for tool, text in settings.tools.items()}
 
 
-def _exact(pins: Pins, wanted: PythonWanted) -> dict[str, str]:
-    versions = _pinned(pins, wanted).versions
-    names = [name_of(text) for text in wanted.asked]
-    return {name: f"{name}=={versions[name]}" for name in names}
-
-
 def _pinned(pins: Pins, wanted: PythonWanted) -> PythonPin:
-    if not has_python(pins, wanted):
+    if not has(pins, wanted):
         raise ResolveError(
             f"the environment {wanted.name} is not resolved for what is asked for",
             where=f"{wanted.architecture}, Python {wanted.python}",

@@ -2,7 +2,8 @@
 
 `lockstep.lock.lockfile` keeps them in a file, `lockstep.lock.resolve` finds them out. Group data
 may name a branch, a tag, a range; each is resolved once, and every host gets exactly what stands
-here.
+here. In all pins `resolved` is an ISO date, "" where unknown, and `architecture` is as `uname -m`
+says it ("aarch64").
 """
 
 from __future__ import annotations
@@ -12,44 +13,28 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar
 
-from packaging.utils import (
-    canonicalize_name,
-    canonicalize_version,
-    parse_wheel_filename,
-)
+from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel_filename
 
-from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
+from lockstep.lock import moving
 from lockstep.models import gguf
 from lockstep.onhost.core.schema import Refusal, Rule, like
 
 _REMEDY = "Restore the entry, or delete it to resolve it again."
+
+
+def _like(pattern: str, fault: str, allowed: str) -> Rule:
+    return like(pattern, fault, allowed, remedy=_REMEDY)
+
+
 _Commit = Annotated[
-    str, Rule("is not a commit", is_commit, "40 lower-case hexadecimal digits", _REMEDY)
+    str, _like("[0-9a-f]{40}", "is not a commit", "40 lower-case hexadecimal digits")
 ]
-_Sha256 = Annotated[
-    str, like("[0-9a-f]{64}", "is not a hash", "64 hexadecimal digits", remedy=_REMEDY)
-]
+_Sha256 = Annotated[str, _like("[0-9a-f]{64}", "is not a hash", "64 hexadecimal digits")]
 _Digest = Annotated[
-    str,
-    like(
-        "sha256:[0-9a-f]{64}",
-        "is not a digest",
-        "sha256: and 64 hexadecimal digits",
-        remedy=_REMEDY,
-    ),
+    str, _like("sha256:[0-9a-f]{64}", "is not a digest", "sha256: and 64 hexadecimal digits")
 ]
-_Blob = Annotated[
-    str, like("[0-9a-f]{40}", "is not a git id", "40 hexadecimal digits", remedy=_REMEDY)
-]
+_Blob = Annotated[str, _like("[0-9a-f]{40}", "is not a git id", "40 hexadecimal digits")]
 _Bytes = Annotated[int, Rule("is not a size", lambda size: size >= 0, "bytes", _REMEDY)]
 
 
@@ -103,11 +88,9 @@ class PythonPin:
 
     Attributes:
         asked: The requirements it was resolved for.
-        architecture: What it was resolved for, as `uname -m` says it.
         python: Version of the interpreter it was resolved for.
         packages: Every package, sorted by name.
         trees: Repository → commit of the source trees whose needs are among them.
-        resolved: ISO date, "" where unknown.
         exclude_newer: Last day whose uploads counted, as it was asked for; None: no limit.
     """
 
@@ -142,12 +125,10 @@ class PrecompiledPin:
         tree: Commit of the fork that it was found for.
         upstream: Repository of the commit that was compiled.
         commit: That commit.
-        architecture: As `uname -m` says it.
         variant: As it was asked for.
         path: Of the wheel, below the server of the wheels.
         sha256: Of the wheel.
         size: Bytes.
-        resolved: ISO date, "" where unknown.
     """
 
     tree: _Commit
@@ -172,9 +153,7 @@ class ImagePin:
 
     Attributes:
         digest: "sha256:…" of the manifest for `architecture`.
-        architecture: As `uname -m` says it ("aarch64").
         size: Compressed bytes of its layers, what a pull fetches at most.
-        resolved: ISO date, "" where unknown.
         unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
             "" where it answered, or has not been asked. It makes no other pin.
     """
@@ -202,6 +181,11 @@ class FilePin:
     sha256: _Sha256 | None = None
     blob: _Blob | None = None
 
+    @property
+    def cached(self) -> str:
+        """Its name in a hub cache."""
+        return self.sha256 or self.blob or ""
+
 
 @dataclass(frozen=True)
 class ModelPin:
@@ -212,7 +196,6 @@ class ModelPin:
         commit: The commit it stood for.
         files: What a complete snapshot holds.
         partial: Whether only the files were asked for that somebody borrows.
-        resolved: ISO date, "" where unknown.
     """
 
     asked: str
@@ -225,6 +208,22 @@ class ModelPin:
     def size(self) -> int:
         """Bytes of a complete snapshot."""
         return sum(file.size for file in self.files)
+
+    def absent(self, blobs: Mapping[str, int]) -> list[str]:
+        """Hashes of the files that a hub cache does not hold whole.
+
+        Args:
+            blobs: Name of each blob in it → bytes; an unfinished one ends with ".incomplete".
+        """
+        names = {file.cached: file.size for file in self.files if file.cached}
+        return [name for name, size in names.items() if blobs.get(name) != size]
+
+    def missing_bytes(self, blobs: Mapping[str, int]) -> int:
+        """Bytes still to come, less what is there of unfinished files; argument as above."""
+        return sum(
+            max(0, file.size - blobs.get(file.cached, blobs.get(f"{file.cached}.incomplete", 0)))
+            for file in self.files
+        )
 
 
 Pin: TypeAlias = PythonPin | GitPin | PrecompiledPin | ImagePin | ModelPin
@@ -249,14 +248,23 @@ class Pins:
     images: Mapping[str, ImagePin] = field(default_factory=dict)
     models: Mapping[str, ModelPin] = field(default_factory=dict)
 
+    @property
+    def entries(self) -> dict[tuple[str, str], Pin]:
+        """Section and key → pin, as `of` takes them."""
+        sections = {section.name: getattr(self, section.name) for section in fields(self)}
+        return {(name, key): pin for name, pins in sections.items() for key, pin in pins.items()}
+
+    @classmethod
+    def of(cls, entries: Mapping[tuple[str, str], Pin]) -> Pins:
+        """A lock of these entries."""
+        sections: dict[str, dict[str, Any]] = {}
+        for (section, key), pin in entries.items():
+            sections.setdefault(section, {})[key] = pin
+        return cls(**sections)
+
     def __or__(self, later: Pins) -> Pins:
         """Both; what `later` holds wins."""
-        return Pins(
-            **{
-                section.name: {**getattr(self, section.name), **getattr(later, section.name)}
-                for section in fields(self)
-            }
-        )
+        return Pins.of(self.entries | later.entries)
 
 
 P = TypeVar("P")
@@ -271,73 +279,42 @@ def held(section: Mapping[str, P], key: str) -> P:
     return section[key]
 
 
-def pinned(found: Mapping[Item, Pin]) -> Pins:
+def pinned(found: Mapping[moving.Item, Pin]) -> Pins:
     """A lock of what is found."""
-    sections: dict[str, dict[str, Any]] = {}
-    for item, pin in found.items():
-        sections.setdefault(item.section, {})[item.key] = pin
-    return Pins(**sections)
+    return Pins.of({(item.section, item.key): pin for item, pin in found.items()})
 
 
-def missing(wanted: Iterable[Item], pins: Pins) -> list[Item]:
+def missing(wanted: Iterable[moving.Item], pins: Pins) -> list[moving.Item]:
     """What of `wanted` is not pinned, or for another branch, revision or architecture."""
-    return [item for item in wanted if not _has(pins, item)]
+    return [item for item in wanted if not has(pins, item)]
 
 
-def _has(pins: Pins, item: Item) -> bool:
+def has(pins: Pins, item: moving.Item) -> bool:
+    """Whether exactly this is pinned: what is asked for, and what follows from it."""
+    pin = getattr(pins, item.section).get(item.key)
+    if pin is None:
+        return False
     match item:
-        case PythonWanted():
-            return has_python(pins, item)
-        case GitWanted():
-            return has_git(pins, item)
-        case PrecompiledWanted():
-            return has_precompiled(pins, item)
-        case ImageWanted():
-            image = pins.images.get(item.reference)
-            return image is not None and image.architecture == item.architecture
-        case ModelWanted():
-            return _has_model(pins, item)
-
-
-def has_python(pins: Pins, item: PythonWanted) -> bool:
-    """Whether this environment is pinned: for these requirements, commits, interpreter, day."""
-    pin = pins.python.get(item.key)
-    if pin is None or not all(has_git(pins, tree) for tree in item.trees):
-        return False
-    found = (pin.asked, pin.architecture, pin.python, pin.exclude_newer, dict(pin.trees))
-    asked = (item.asked, item.architecture, item.python, item.exclude_newer)
-    return found == (*asked, commits(pins, item))
-
-
-def commits(pins: Pins, item: PythonWanted) -> dict[str, str]:
-    """Repository → commit of an environment's source trees; those that are pinned."""
-    return {tree.url: pins.git[tree.url].commit for tree in item.trees if tree.url in pins.git}
-
-
-def has_git(pins: Pins, item: GitWanted) -> bool:
-    """Whether this branch is pinned, at the commit that is asked for where one is."""
-    pin = pins.git.get(item.url)
-    if pin is None or pin.branch != item.branch:
-        return False
-    return item.commit in (None, pin.commit)
-
-
-def has_precompiled(pins: Pins, item: PrecompiledWanted) -> bool:
-    """Whether the wheel is pinned for the fork's commit, and is the one that is asked for."""
-    pin = pins.precompiled.get(item.key)
-    if pin is None or not has_git(pins, item.tree):
-        return False
-    found = (pin.tree, pin.upstream, pin.architecture, pin.variant)
-    asked = (pins.git[item.key].commit, item.upstream, item.architecture, item.variant)
-    return found == asked and item.commit in (None, pin.commit)
-
-
-def _has_model(pins: Pins, item: ModelWanted) -> bool:
-    pin = pins.models.get(item.id)
-    if pin is None or pin.asked != item.revision:
-        return False
-    if not pin.partial:
-        return True
-    return bool(item.files) and all(
-        gguf.chosen([file.path for file in pin.files], item.files).values()
-    )
+        case moving.PythonWanted():
+            said = (pin.asked, pin.architecture, pin.python, pin.exclude_newer)
+            return (
+                said == (item.asked, item.architecture, item.python, item.exclude_newer)
+                and all(has(pins, tree) for tree in item.trees)
+                and pin.trees == {tree.url: pins.git[tree.url].commit for tree in item.trees}
+            )
+        case moving.GitWanted():
+            return pin.branch == item.branch and item.commit in (None, pin.commit)
+        case moving.PrecompiledWanted():
+            built = (pin.upstream, pin.architecture, pin.variant)
+            return (
+                built == (item.upstream, item.architecture, item.variant)
+                and item.commit in (None, pin.commit)
+                and has(pins, item.tree)
+                and pin.tree == pins.git[item.key].commit
+            )
+        case moving.ImageWanted():
+            return bool(pin.architecture == item.architecture)
+        case moving.ModelWanted():
+            chosen = gguf.chosen([file.path for file in pin.files], item.files).values()
+            whole = not pin.partial or (bool(item.files) and all(chosen))
+            return pin.asked == item.revision and whole

@@ -53,24 +53,18 @@ def needs_engine(targets: Iterable[BoundTarget]) -> bool:
 
 
 def _references(settings: Settings, targets: Iterable[BoundTarget]) -> list[str]:
-    found = [settings.webui.image] if settings.webui.enabled else []
-    for target in targets:
-        for recipe in target.recipes:
-            if recipe.in_container:
-                found.append(target.data.image or recipe.container)
-    return found
+    page = settings.webui.image if settings.webui.enabled else None
+    images = (target.image_of(recipe) for target in targets for recipe in target.recipes)
+    return [image for image in (page, *images) if image]
 
 
 def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:
     found: list[tuple[str, str | None, tuple[str, ...]]] = []
-    for target in targets:
-        for recipe in target.recipes:
-            block = recipe.lockstep
-            found.append((recipe.repository, recipe.model_revision, _files(recipe)))
-            if block.draft:
-                found.append((block.draft.model, block.draft.revision, ()))
-            for borrow in block.borrow:
-                found.append((borrow.model, borrow.revision, borrow.files))
+    for recipe in (recipe for target in targets for recipe in target.recipes):
+        draft = recipe.lockstep.draft
+        found.append((recipe.repository, recipe.model_revision, _files(recipe)))
+        found += [(draft.model, draft.revision, ())] if draft else []
+        found += [(each.model, each.revision, each.files) for each in recipe.lockstep.borrow]
     return [
         ModelWanted(name, revision or DEFAULT_REVISION, files)
         for name, revision, files in found

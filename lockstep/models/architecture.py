@@ -18,16 +18,9 @@ Kind = Literal["full", "sliding", "mla", "recurrent"]
 
 # Bytes per stored element of a KV cache. NVFP4: 4 bit plus one FP8 scale for 16 elements.
 KV_ELEMENT_BYTES: dict[str, float] = {
-    "auto": 2,
-    "bfloat16": 2,
-    "bf16": 2,
-    "float16": 2,
-    "half": 2,
+    **dict.fromkeys(("auto", "bfloat16", "bf16", "float16", "half"), 2),
     "float32": 4,
-    "fp8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "int8": 1,
+    **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "int8"), 1),
     "nvfp4": 0.5625,
 }
 
@@ -123,11 +116,7 @@ class Architecture:
 
 
 def element_bytes(kv_dtype: str) -> float:
-    """Bytes per element of a `--kv-cache-dtype` value.
-
-    Raises:
-        ArchitectureUnknown: a type whose layout this table does not know.
-    """
+    """Bytes per element of a `--kv-cache-dtype` value. ArchitectureUnknown for an unknown type."""
     size = KV_ELEMENT_BYTES.get(str(kv_dtype).lower())
     if size is None:
         raise ArchitectureUnknown(
@@ -249,7 +238,10 @@ class _Config:
         if kind == "linear":
             return self._delta_net(count)
         if kind == "mamba":
-            return Layers("recurrent", count, state=self._mamba())
+            heads = self.size("mamba_num_heads", "mamba_n_heads")
+            width = self.size("mamba_head_dim", "mamba_d_head")
+            state = heads * width * self.size("ssm_state_size", "mamba_d_state")
+            return Layers("recurrent", count, state=state)
         heads, width = self._attention(kind)
         if kind == "sliding":
             window = self.size("sliding_window", "attention_chunk_size")
@@ -284,12 +276,4 @@ class _Config:
             state=heads * width * key,
             conv=2 * keys * key + heads * width if isinstance(keys, int) else 0,
             kernel=self.config.get("linear_conv_kernel_dim") or 4,
-        )
-
-    def _mamba(self) -> int:
-        heads = self.size("mamba_num_heads", "mamba_n_heads")
-        return (
-            heads
-            * self.size("mamba_head_dim", "mamba_d_head")
-            * self.size("ssm_state_size", "mamba_d_state")
         )

@@ -28,8 +28,8 @@ VISION = re.compile(
 )
 _MTP = re.compile(r"(^|\.)(mtp|nextn|mtp_layers|eh_proj)(\.|$)")
 
-# Takes a file name and how many bytes of its start are wanted (None: all of it).
-Read = Callable[[str, int | None], bytes | None]
+# Takes the name of a file that is there, and how many bytes of its start are wanted (None: all).
+Read = Callable[[str, int | None], bytes]
 
 
 class CheckpointError(LockstepError):
@@ -79,25 +79,13 @@ class Checkpoint:
         return None if self.vision_tensors is None else self.vision_tensors > 0
 
 
-def describe(
-    model: str,
-    revision: str | None,
-    files: Mapping[str, int],
-    read: Read,
-) -> Checkpoint:
-    """Put together what the small files of a repository say.
+def describe(model: str, revision: str | None, files: Mapping[str, int], read: Read) -> Checkpoint:
+    """Put together what the small files of a repository say; ``files``: name → bytes of every file.
 
-    Args:
-        model: Its name, for errors.
-        revision: The commit, if there is one.
-        files: Name → bytes of every file.
-        read: Returns a file's content or its start, or None where it is absent.
-
-    Raises:
-        CheckpointError: a JSON file is broken.
+    CheckpointError for broken JSON.
     """
-    config = _first_json(read, _CONFIGS, files, model)
-    index = _first_json(read, _INDEXES, files, model)
+    config = _json(read, files, model, *_CONFIGS)
+    index = _json(read, files, model, *_INDEXES)
     names = _tensor_names(index) or _header_names(read, files)
     shapes, why = _shapes(config, model)
     return Checkpoint(
@@ -105,7 +93,7 @@ def describe(
         revision=revision,
         files=dict(files),
         weight_bytes=sum(size for name, size in files.items() if _WEIGHTS.search(name)),
-        quantisation=_quantisation(config, _json(read, "hf_quant_config.json", files, model)),
+        quantisation=_quantisation(config, _json(read, files, model, "hf_quant_config.json")),
         dtype=_word(config, "torch_dtype", "dtype"),
         tensors=None if names is None else len(names),
         vision_tensors=None if names is None else sum(bool(VISION.search(n)) for n in names),
@@ -114,7 +102,7 @@ def describe(
         if config is None
         else any(key in config for key in ("vision_config", "vision_encoder", "visual")),
         missing=tuple(name for name in _NEEDED if name not in files),
-        licence=_readme_licence(read),
+        licence=_readme_licence(_whole(read, files, "README.md") or b""),
         architecture=shapes,
         architecture_unknown=why,
     )
@@ -130,11 +118,11 @@ def _header_names(read: Read, files: Mapping[str, int]) -> list[str] | None:
     weights = [name for name in files if name.endswith(".safetensors")]
     if len(weights) != 1:
         return None
-    length = int.from_bytes((read(weights[0], 8) or b"")[:8], "little")
+    length = int.from_bytes(read(weights[0], 8)[:8], "little")
     if not 0 < length <= LARGEST_JSON:
         return None
     try:
-        header = json.loads((read(weights[0], 8 + length) or b"")[8 : 8 + length])
+        header = json.loads(read(weights[0], 8 + length)[8 : 8 + length])
     except (ValueError, RecursionError):
         return None
     return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else None
@@ -173,31 +161,32 @@ def _word(config: Mapping[str, Any] | None, *keys: str) -> str | None:
     return None
 
 
-def _first_json(
-    read: Read, names: tuple[str, ...], files: Mapping[str, int], model: str
+def _whole(read: Read, files: Mapping[str, int], name: str) -> bytes | None:
+    """A small file's content; None where it is absent, or larger than any that is of use."""
+    return read(name, None) if files.get(name, LARGEST_JSON + 1) <= LARGEST_JSON else None
+
+
+def _json(
+    read: Read, files: Mapping[str, int], model: str, *names: str
 ) -> Mapping[str, Any] | None:
-    return next((found for name in names if (found := _json(read, name, files, model))), None)
+    """The first of some files that holds a mapping with something in it."""
+    for name in names:
+        content = _whole(read, files, name)
+        if content is None:
+            continue
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as fault:
+            found = str(fault).splitlines()[0]
+            raise CheckpointError(f"{name} is not JSON", where=model, found=found) from fault
+        if value and isinstance(value, dict):
+            return value
+    return None
 
 
-def _json(read: Read, name: str, files: Mapping[str, int], model: str) -> Mapping[str, Any] | None:
-    if name not in files:
-        return None
-    content = read(name, None)
-    if content is None:
-        return None
-    try:
-        value = json.loads(content)
-    except (ValueError, RecursionError) as fault:
-        raise CheckpointError(
-            f"{name} is not JSON", where=model, found=str(fault).splitlines()[0]
-        ) from fault
-    return value if isinstance(value, dict) else None
-
-
-def _readme_licence(read: Read) -> str | None:
+def _readme_licence(card: bytes) -> str | None:
     """The `license:` line of the model card's header; `license_name:` where it says "other"."""
-    card = read("README.md", None)
-    if not card or not card.startswith(b"---"):
+    if not card.startswith(b"---"):
         return None
     header = card.decode("utf-8", "replace").split("\n---", 1)[0]
     tags = dict(re.findall(r"^(license|license_name):\s*[\"']?([\w.+-]+)", header, re.MULTILINE))

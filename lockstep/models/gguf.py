@@ -13,9 +13,7 @@ _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$|\.gguf$", re.IGNORECASE)
 def files_of(names: Iterable[str], quant: str) -> tuple[str, ...]:
     """The files of one quantisation, first part first; () where there is none.
 
-    Args:
-        names: Every file of the repository.
-        quant: As recipes have it after the repository's name ("UD-IQ2_M").
+    ``quant`` is as recipes have it after the repository's name ("UD-IQ2_M").
     """
     sets: dict[str, list[str]] = {}
     for name in sorted(names):
@@ -28,12 +26,7 @@ def files_of(names: Iterable[str], quant: str) -> tuple[str, ...]:
 
 
 def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Each thing that was asked for, a file or ":QUANT" → the files that it stands for.
-
-    Args:
-        names: Every file of the repository.
-        asked: What somebody needs of it.
-    """
+    """Each thing that was asked for, a file or ":QUANT" → the files of ``names`` that it means."""
     return {
         item: files_of(names, item[len(MARK) :])
         if item.startswith(MARK)

@@ -71,12 +71,9 @@ class Hardware:
     overhead_gib: Mapping[str, Mapping[_End, _Gib]]
 
     def overhead(self, engine: str, end: Literal["low", "high"], *, dense: bool = False) -> Figure:
-        """What an engine holds beside weights and KV cache.
+        """What an engine holds beside weights and KV cache, in the better or the worse case seen.
 
-        Args:
-            engine: Its name.
-            end: The better or the worse observed case.
-            dense: Whether it serves a dense model of text without a draft.
+        Another figure stands for a ``dense`` model of text without a draft.
         """
         return self._observed(engine, dense).get(end, self.engine_start_gib)
 
@@ -111,13 +108,9 @@ class Knowledge:
 def load_knowledge(catalogue: Path) -> Knowledge:
     """Read ``models.yaml`` and ``hardware.yaml`` of a catalogue folder, once.
 
-    Raises:
-        CatalogueError: unreadable, an unknown key, or a figure without source or date.
+    CatalogueError where one is unreadable, has an unknown key, or a figure without source or date.
     """
-    return Knowledge(
-        _models(catalogue / "models.yaml"),
-        _hardware(catalogue / "hardware.yaml"),
-    )
+    return Knowledge(_models(catalogue / "models.yaml"), _hardware(catalogue / "hardware.yaml"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,8 +39,7 @@ def canonical(licence: str) -> str | None:
 def osi_approved(catalogue: Path) -> frozenset[str]:
     """Ids of the OSI-approved licences, by the catalogue's list.
 
-    Raises:
-        CatalogueError: the list cannot be read, or holds an id that SPDX does not know.
+    CatalogueError where it cannot be read, or holds an id that SPDX does not know.
     """
     path = catalogue / "licences.yaml"
     section = read_mapping(path, CatalogueError).get("osi_approved")

@@ -12,7 +12,8 @@ from lockstep.files.managed_file import SYSTEMD, ManagedFile, command
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.monitoring import Ring, at
+from lockstep.inventory.monitoring import at
+from lockstep.inventory.neighbours import Ring
 from lockstep.onhost.__main__ import MODULES
 from lockstep.units.restart_key import keyed
 

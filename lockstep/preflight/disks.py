@@ -7,7 +7,6 @@ from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan, images_of, models_of
-from lockstep.lock.hubcache import missing_bytes
 from lockstep.lock.image_reference import pull_reference
 from lockstep.lock.packages import BUILD, locked, precompiled
 from lockstep.lock.pins import Pins
@@ -32,7 +31,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
         names.setdefault(device, path)
 
     for model in models_of(plan):
-        add(settings.paths.models, missing_bytes(pins.models[model].files, facts["models"][model]))
+        add(settings.paths.models, pins.models[model].missing_bytes(facts["models"][model]))
     held = facts["docker"].get("images", [])
     docker_root = facts["docker"].get("root") or "/var/lib"
     for name in images_of(plan):

@@ -11,7 +11,6 @@ from lockstep.core.findings import Finding
 from lockstep.fit import catalogue
 from lockstep.fit.fit import OVERHEAD, Fit, fit
 from lockstep.inventory.host import HostPlan
-from lockstep.lock.hubcache import missing_bytes
 from lockstep.lock.pins import Pins
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -42,7 +41,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
             draft = recipe.lockstep.draft
             models = [recipe.repository, *([draft.model] if draft else [])]
             to_fetch = any(
-                missing_bytes(pins.models[model].files, facts["models"][model])
+                pins.models[model].missing_bytes(facts["models"][model])
                 for model in models
                 if model in facts["models"]
             )

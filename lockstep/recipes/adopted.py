@@ -31,11 +31,9 @@ def named(theirs: dict[str, Any]) -> str:
 
 
 def recipe(theirs: dict[str, Any], host: str) -> str:
-    """The text of a recipe file; it need not be a valid one: `lockstep recipe check` says that.
+    """The text of a recipe file, of what `lockstep.onhost.engine.theirs` found on a host.
 
-    Args:
-        theirs: What `lockstep.onhost.engine.theirs` found.
-        host: Its host.
+    It need not be a valid one: `lockstep recipe check` says that.
 
     Raises:
         RecipeError: no recipe can be read from it, such as one without a model.
@@ -57,7 +55,7 @@ def recipe(theirs: dict[str, Any], host: str) -> str:
         lines.append('  entrypoint: ""  # the command below is whole')
     if theirs["environment"]:
         given = {key: _of_host(value, mounts) for key, value in theirs["environment"].items()}
-        lines += ["env:", *_mapping(given)]
+        lines += ["env:", *(f"  {key}: {json.dumps(given[key])}" for key in sorted(given))]
     text = "\n".join([*lines, "command: |", *_command(argv)]) + "\n"
     parse(text, Path(f"{named(theirs)}.yaml"))
     return text
@@ -77,10 +75,6 @@ def _of_host(word: str, mounts: Mapping[str, str]) -> str:
         if value == at or value.startswith(f"{at}/"):
             return f"{flag}{mark}{mounts[at]}{value.removeprefix(at)}"
     return word
-
-
-def _mapping(values: dict[str, str]) -> list[str]:
-    return [f"  {key}: {json.dumps(value)}" for key, value in sorted(values.items())]
 
 
 def _model(engine: str, argv: Sequence[str]) -> str:

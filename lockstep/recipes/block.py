@@ -47,6 +47,7 @@ _File = Annotated[
         "FOLDER/FILE",
     ),
 ]
+_Memory = Annotated[Figure, Implied({"what": "memory held", "unit": "GiB"}), positive]
 #: InvalidSpecifier is a ValueError.
 Specifier = Annotated[
     str,
@@ -113,9 +114,7 @@ class LockstepBlock:
     moe: bool | None = None
     vision: bool | None = None
     merges_roles: bool | None = None
-    memory: Annotated[Figure, Implied({"what": "memory held", "unit": "GiB"}), positive] | None = (
-        None
-    )
+    memory: _Memory | None = None
     engine_versions: Specifier = ""
     ulimits: Mapping[_Ulimit, _Limit] = field(default_factory=dict)
     figures: tuple[Figure, ...] = ()

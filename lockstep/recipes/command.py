@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep.core.argv import is_flag
-from lockstep.core.errors import RecipeError
-from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, substitute
 from lockstep.recipes.recipe_file import Recipe
@@ -25,9 +23,7 @@ class AsWritten(dict[str, str]):
 
 
 def serve_command(
-    recipe: Recipe,
-    *,
-    overrides: Mapping[str, object] | None = None,
+    recipe: Recipe, *, overrides: Mapping[str, object] | None = None
 ) -> tuple[str, ...]:
     """The engine's whole argument list, its own name first.
 
@@ -41,48 +37,19 @@ def serve_command(
         RecipeError: an engine that Lockstep does not run, unbalanced quotes, shell constructs, a
             circle among placeholders, or a placeholder left over.
     """
-    overrides = dict(overrides or {})
-    engine = engine_of(recipe)
-    if recipe.command:
-        argv = split(recipe, substitute(recipe, recipe.command, overrides))
-        argv = _add_served_name(recipe, engine, argv, overrides)
-    else:
-        argv = _built(recipe, engine, overrides)
-    argv = _with_overrides(recipe, engine, _model_first(recipe, engine, argv), overrides)
-    argv = _with_revisions(recipe, engine, argv, overrides)
-    refuse_leftovers(recipe, argv)
-    return (*argv, *_always(recipe, engine, argv, overrides))
+    line = _Line(recipe, overrides or {})
+    line.start()
+    line.put_model_first()
+    line.override()
+    line.name_revisions()
+    refuse_leftovers(recipe, line.argv)
+    return (*line.argv, *line.always())
 
 
-def _always(
-    recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
-) -> tuple[str, ...]:
-    """The engine's flags of every command line, and the freeze guard's, that are not there yet, nor
-    refused by their key."""
-    said = {**recipe.defaults, **overrides}
-    refused = {"--" + key.replace("_", "-") for key in said if said[key] in (None, False)}
-    wanted = [*((flag,) for flag in engine.always), freeze_guard.arguments(recipe, argv)]
-    return tuple(
-        word
-        for words in wanted
-        if not refused.intersection(words[:1]) and not flags.find(argv, words[:1])
-        for word in words
-    )
+def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The engine's environment, with ``control`` for ``$VAR`` and ``${VAR}`` inside its values.
 
-
-def environment(
-    recipe: Recipe,
-    *,
-    control: Mapping[str, str] | None = None,
-) -> dict[str, str]:
-    """The engine's environment.
-
-    Args:
-        recipe: What to serve.
-        control: Values for ``$VAR`` and ``${VAR}`` inside the recipe's values.
-
-    Raises:
-        RecipeError: a value refers to a variable that ``control`` lacks.
+    RecipeError where a value refers to a variable that ``control`` lacks.
     """
     return {
         key: _expanded(recipe, key, value, control or {})
@@ -90,121 +57,122 @@ def environment(
     }
 
 
-def _add_served_name(
-    recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
-) -> tuple[str, ...]:
-    """sparkrun appends --served-model-name where the template omits it; so do we."""
-    names = engine.spellings("served_model_name")
-    name = recipe.defaults.get("served_model_name")
-    if name is None or "served_model_name" in overrides or flags.find(argv, names):
-        return argv
-    return flags.replaced(argv, names, name)
+class _Line:
+    """The command line of a recipe while it is put together."""
 
+    def __init__(self, recipe: Recipe, overrides: Mapping[str, object]) -> None:
+        self.recipe = recipe
+        self.overrides = overrides
+        self.engine = engine_of(recipe)
+        self.argv: tuple[str, ...] = ()
 
-def _built(recipe: Recipe, engine: Engine, overrides: Mapping[str, object]) -> tuple[str, ...]:
-    """The command line from `defaults` alone, in their order."""
-    flag = () if engine.positional_model else engine.spellings("model")[:1]
-    argv = (*engine.entries[0], *flag, recipe.model)
-    for key, value in recipe.defaults.items():
-        if key == "model" or key in overrides or key in flags.NOT_FLAGS:
-            continue
-        words = flags.words(_resolved(recipe, value, overrides))
-        if words is not None:
-            argv = (*argv, _names(recipe, engine, key)[0], *words)
-    return argv
+    def start(self) -> None:
+        """The words of the recipe's command, else those of its `defaults`, in their order."""
+        recipe, engine = self.recipe, self.engine
+        if recipe.command:
+            self.argv = split(recipe, substitute(recipe, recipe.command, self.overrides))
+            # sparkrun appends --served-model-name where the template omits it; so do we.
+            self._keep_name(recipe.defaults.get("served_model_name"))
+            return
+        flag = () if engine.positional_model else engine.spellings("model")[:1]
+        self.argv = (*engine.entries[0], *flag, recipe.model)
+        for key, value in recipe.defaults.items():
+            if key == "model" or key in self.overrides or key in flags.NOT_FLAGS:
+                continue
+            if isinstance(value, str):
+                value = substitute(recipe, value, self.overrides)
+            words = flags.words(value)
+            if words is not None:
+                self.argv = (*self.argv, self._names(key)[0], *words)
 
+    def put_model_first(self) -> None:
+        """A positional model stands right after `serve`, where no flag can swallow it."""
+        argv, model = self.argv, self.recipe.model
+        if self.engine.positional_model and model in argv[3:] and is_flag(argv[2]):
+            index = argv.index(model, 3)
+            if argv[index - 1] != "--model":
+                self.argv = (*argv[:2], model, *argv[2:index], *argv[index + 1 :])
 
-def _resolved(recipe: Recipe, value: Any, overrides: Mapping[str, object]) -> Any:
-    return substitute(recipe, value, overrides) if isinstance(value, str) else value
+    def override(self) -> None:
+        """What the inventory sets, in place of what the recipe says."""
+        for key, value in self.overrides.items():
+            if key in flags.NOT_FLAGS or key == "revision":
+                continue
+            if key == "model":
+                self._serve(str(value))
+                if value != self.recipe.model:
+                    # A model served from a folder keeps its hub id as its name in the API.
+                    self._keep_name(self.recipe.model)
+            elif key in ("draft_model", "draft_revision"):
+                self._draft(key, value)
+            else:
+                self._set(self._names(key), value)
 
+    def name_revisions(self) -> None:
+        """Name the commit for model and draft, so that the engine opens what was fetched."""
+        own = None if "model" in self.overrides else self.recipe.model_revision
+        revision, names = self.overrides.get("revision", own), self.engine.spellings("revision")
+        if revision and names:
+            self._set(names, revision)
+        draft = self.recipe.lockstep.draft
+        if draft and draft.revision and not {"draft_model", "draft_revision"} & set(self.overrides):
+            self._draft("draft_revision", draft.revision)
 
-def _with_overrides(
-    recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
-) -> tuple[str, ...]:
-    for key, value in overrides.items():
-        if key in flags.NOT_FLAGS or key == "revision":
-            continue
-        if key == "model":
-            argv = _with_model(engine, argv, str(value))
-            argv = _keep_name(recipe, engine, argv, overrides)
-        elif key in ("draft_model", "draft_revision"):
-            argv = _with_draft(engine, argv, key, value)
+    def always(self) -> Iterator[str]:
+        """The engine's flags of every command line, and the freeze guard's, that are not there yet,
+        nor refused by their key."""
+        said = {**self.recipe.defaults, **self.overrides}
+        refused = {"--" + key.replace("_", "-") for key in said if said[key] in (None, False)}
+        wanted: list[tuple[str, ...]] = [(flag,) for flag in self.engine.always]
+        wanted += [freeze_guard.arguments(self.recipe, self.argv)]
+        for words in wanted:
+            if not refused.intersection(words[:1]) and not flags.find(self.argv, words[:1]):
+                yield from words
+
+    def _set(self, names: tuple[str, ...], value: Any) -> None:
+        self.argv = flags.replaced(self.argv, names, value)
+
+    def _names(self, key: str) -> tuple[str, ...]:
+        names = self.engine.spellings(key)
+        if not names:
+            raise self.recipe.fault(
+                f"{self.engine.title} has no flag for {key}",
+                remedy="Remove it from `defaults`, and from `overrides` of the target.",
+            )
+        return names
+
+    def _keep_name(self, name: Any) -> None:
+        """Give the model this name in the API, unless it has one."""
+        names = self.engine.spellings("served_model_name")
+        named = "served_model_name" in self.overrides or flags.find(self.argv, names)
+        if name is not None and not named:
+            self._set(names, name)
+
+    def _serve(self, model: str) -> None:
+        names = self.engine.spellings("model")
+        for name in self.engine.hub_model:
+            self._set((name,), None)
+        if flags.find(self.argv, names) or not self.engine.positional_model:
+            self._set(names, model)
         else:
-            argv = flags.replaced(argv, _names(recipe, engine, key), value)
-    return argv
+            given = len(self.argv) > 2 and not is_flag(self.argv[2])
+            self.argv = (*self.argv[:2], model, *self.argv[3 if given else 2 :])
 
-
-def _names(recipe: Recipe, engine: Engine, key: str) -> tuple[str, ...]:
-    names = engine.spellings(key)
-    if not names:
-        raise RecipeError(
-            f"{engine.title} has no flag for {key}",
-            where=str(recipe.path),
-            remedy="Remove it from `defaults`, and from `overrides` of the target.",
-        )
-    return names
-
-
-def _model_first(recipe: Recipe, engine: Engine, argv: tuple[str, ...]) -> tuple[str, ...]:
-    """A positional model stands right after `serve`, where no flag can swallow it."""
-    if engine.positional_model and recipe.model in argv[3:] and is_flag(argv[2]):
-        index = argv.index(recipe.model, 3)
-        if argv[index - 1] != "--model":
-            return (*argv[:2], recipe.model, *argv[2:index], *argv[index + 1 :])
-    return argv
-
-
-def _keep_name(
-    recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
-) -> tuple[str, ...]:
-    """A model served from a folder keeps its hub id as its name in the API."""
-    names = engine.spellings("served_model_name")
-    if overrides["model"] == recipe.model or "served_model_name" in overrides:
-        return argv
-    return argv if flags.find(argv, names) else flags.replaced(argv, names, recipe.model)
-
-
-def _with_model(engine: Engine, argv: tuple[str, ...], model: str) -> tuple[str, ...]:
-    names = engine.spellings("model")
-    for name in engine.hub_model:
-        argv = flags.replaced(argv, (name,), None)
-    if flags.find(argv, names) or not engine.positional_model:
-        return flags.replaced(argv, names, model)
-    if len(argv) > 2 and not is_flag(argv[2]):
-        return (*argv[:2], model, *argv[3:])
-    return (*argv[:2], model, *argv[2:])
-
-
-def _with_draft(engine: Engine, argv: tuple[str, ...], key: str, value: Any) -> tuple[str, ...]:
-    if engine.draft_config:
-        field = "model" if key == "draft_model" else "revision"
-        return flags.set_json(argv, engine.draft_config, **{field: str(value)})
-    if not flags.find(argv, engine.spellings("draft_model")):
-        return argv
-    return flags.replaced(argv, engine.spellings(key), value)
-
-
-def _with_revisions(
-    recipe: Recipe, engine: Engine, argv: tuple[str, ...], overrides: Mapping[str, object]
-) -> tuple[str, ...]:
-    """Name the commit for model and draft, so that the engine opens what was fetched."""
-    names = engine.spellings("revision")
-    revision = overrides.get("revision", None if "model" in overrides else recipe.model_revision)
-    if revision and names:
-        argv = flags.replaced(argv, names, revision)
-    draft = recipe.lockstep.draft
-    if draft and draft.revision and not {"draft_model", "draft_revision"} & set(overrides):
-        argv = _with_draft(engine, argv, "draft_revision", draft.revision)
-    return argv
+    def _draft(self, key: str, value: Any) -> None:
+        if self.engine.draft_config:
+            field = "model" if key == "draft_model" else "revision"
+            changes = {field: str(value)}
+            self.argv = flags.set_json(self.argv, self.engine.draft_config, **changes)
+        elif flags.find(self.argv, self.engine.spellings("draft_model")):
+            self._set(self.engine.spellings(key), value)
 
 
 def _expanded(recipe: Recipe, key: str, value: str, control: Mapping[str, str]) -> str:
     def known(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in control:
-            raise RecipeError(
+            raise recipe.fault(
                 f"env.{key} refers to ${name}, which is not set",
-                where=str(recipe.path),
                 remedy="Give the value itself, or set the variable in the inventory.",
             )
         return control[name]

@@ -24,7 +24,7 @@ def words(value: Any) -> tuple[str, ...] | None:
     if value is True:
         return ()
     if isinstance(value, dict):
-        return (json.dumps(value, separators=(",", ":")),)
+        return (json.dumps(value, separators=(",", ":"), default=str),)
     if isinstance(value, list | tuple):
         return tuple(str(item) for item in value)
     return (str(value),)
@@ -67,11 +67,7 @@ def replaced(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str
 
 
 def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple[str, ...]:
-    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent.
-
-    Raises:
-        RecipeError: the flag's value is not a JSON mapping.
-    """
+    """The command line with keys of a flag's JSON value set; unchanged where the flag is absent."""
     text = value_of(argv, names)
     if text is None:
         return tuple(argv)
@@ -79,11 +75,7 @@ def set_json(argv: Sequence[str], names: Sequence[str], **changes: str) -> tuple
 
 
 def json_value(flag: str, text: str) -> dict[str, Any]:
-    """A flag's JSON value as a mapping.
-
-    Raises:
-        RecipeError: not JSON, or JSON that is not a mapping.
-    """
+    """A flag's JSON value as a mapping; RecipeError where it is none."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as fault:
@@ -98,9 +90,7 @@ def json_value(flag: str, text: str) -> dict[str, Any]:
 
 
 def _end(argv: Sequence[str], index: int) -> int:
-    if "=" in argv[index]:
-        return index + 1
     end = index + 1
-    while end < len(argv) and not is_flag(argv[end]):
+    while "=" not in argv[index] and end < len(argv) and not is_flag(argv[end]):
         end += 1
     return end

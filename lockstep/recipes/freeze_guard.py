@@ -20,18 +20,14 @@ def variables(recipe: Recipe) -> dict[str, str]:
     Beside the flag it means nothing, and newer engines refuse it.
     """
     guard = _guard(recipe)
-    obsolete = guard.variable if guard and recipe.lockstep.moe else None
+    obsolete = guard.variable if guard else None
     return {key: value for key, value in recipe.env.items() if key != obsolete}
 
 
 def arguments(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
-    """The guard's flag and its value; () where none is needed.
-
-    Only for recipes that say `lockstep.moe: true`: whether experts are quantised must be known,
-    because a backend that does not fit them stops the engine.
-    """
+    """The guard's flag and its value; () where none is needed."""
     guard = _guard(recipe)
-    if guard is None or not recipe.lockstep.moe:
+    if guard is None:
         return ()
     return (guard.flag, guard.quantised if quantised(recipe, argv) else guard.unquantised)
 
@@ -49,4 +45,7 @@ def quantised(recipe: Recipe, argv: Sequence[str] = ()) -> bool:
 
 
 def _guard(recipe: Recipe) -> Guard | None:
-    return recipe.engine.guard if recipe.engine else None
+    """Only for recipes that say `lockstep.moe: true`: whether experts are quantised must be known,
+    because a backend that does not fit them stops the engine.
+    """
+    return recipe.engine.guard if recipe.engine and recipe.lockstep.moe else None

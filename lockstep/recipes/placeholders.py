@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cache
 
-from lockstep.core.errors import RecipeError
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.engines import ENGINES, Engine
+from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -21,15 +20,10 @@ _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>&1", "2>
 
 
 def engine_of(recipe: Recipe) -> Engine:
-    """The recipe's engine.
-
-    Raises:
-        RecipeError: one that Lockstep does not run.
-    """
+    """The recipe's engine; RecipeError for one that Lockstep does not run."""
     if recipe.engine is None:
-        raise RecipeError(
+        raise recipe.fault(
             "Lockstep does not run this engine",
-            where=str(recipe.path),
             found=f"runtime {recipe.runtime}",
             allowed=", ".join(ENGINES),
             remedy="Choose a recipe of the same model for one of these engines.",
@@ -57,22 +51,15 @@ def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -
             return text
         if len(text) > 100_000:
             break
-    raise RecipeError(
+    raise recipe.fault(
         "placeholders refer to each other in a circle",
-        where=str(recipe.path),
         found=", ".join(sorted(set(_PLACEHOLDER.findall(text)))[:5]),
         remedy="Give one of these keys under `defaults` a plain value.",
     )
 
 
 def _inline(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value)
-    if isinstance(value, dict):
-        return json.dumps(value, separators=(",", ":"), default=str)
-    if isinstance(value, list | tuple):
-        return " ".join(str(item) for item in value)
-    return str(value)
+    return str(value) if isinstance(value, bool) else " ".join(flags.words(value) or ())
 
 
 @cache
@@ -90,33 +77,29 @@ def split(recipe: Recipe, text: str) -> tuple[str, ...]:
     try:
         argv = _words(text)
     except ValueError as fault:
-        raise RecipeError(
+        raise recipe.fault(
             "the command's quotes do not balance",
-            where=str(recipe.path),
             found=str(fault),
             remedy="Close every quote inside `command`.",
         ) from fault
     stray = next((word for word in argv if word[:1].isspace()), None)
     if stray is not None:
-        raise RecipeError(
+        raise recipe.fault(
             "a backslash before a blank glues the next word to it",
-            where=str(recipe.path),
             found=repr(stray),
             remedy="End the line right after the backslash, or write `command: |`.",
         )
     shell = next((word for word in argv if _is_shell(word)), None)
     if shell is not None or "`" in text or "$(" in text:
-        raise RecipeError(
+        raise recipe.fault(
             "the command needs a shell; Lockstep starts the engine itself, without one",
-            where=str(recipe.path),
             found=repr(shell or "a command substitution"),
             remedy="Leave only the engine and its flags under `command`; variables go under `env`.",
         )
     entries = engine_of(recipe).entries
     if not any(argv[: len(entry)] == entry for entry in entries):
-        raise RecipeError(
+        raise recipe.fault(
             "the command must start the engine",
-            where=str(recipe.path),
             found=repr(" ".join(argv[:3])),
             allowed=" | ".join(" ".join(entry) for entry in entries),
         )
@@ -131,9 +114,8 @@ def refuse_leftovers(recipe: Recipe, argv: tuple[str, ...]) -> None:
     """Raise RecipeError if a placeholder was filled by nothing."""
     left = sorted({name for word in argv for name in _PLACEHOLDER.findall(word)})
     if left:
-        raise RecipeError(
+        raise recipe.fault(
             "the command holds placeholders that nothing fills",
-            where=str(recipe.path),
             found=", ".join("{" + name + "}" for name in left),
             remedy="Add these keys under `defaults`.",
         )

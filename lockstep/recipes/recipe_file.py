@@ -6,6 +6,7 @@ of eugr's scripts is refused, because it builds an image and patches it instead 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -129,6 +130,10 @@ class Recipe:
         """True: two messages of one role in a row are answered with HTTP 400 by the engine."""
         return self.lockstep.merges_roles is False
 
+    def fault(self, what: str, **more: str) -> RecipeError:
+        """An error about this recipe; ``more`` is what `LockstepError` takes beside."""
+        return RecipeError(what, where=str(self.path), **more)
+
     @property
     def description(self) -> str:
         """One line for lists, or ""."""
@@ -136,26 +141,17 @@ class Recipe:
 
 
 def load(path: Path) -> Recipe:
-    """Read one recipe file.
-
-    Raises:
-        RecipeError: every fault of the file, with file, line, key and remedy.
-    """
-    path = Path(path)
-    try:
+    """Read one recipe file. RecipeError for every fault, with file, line, key and remedy."""
+    path, stamp = Path(path), None
+    with contextlib.suppress(OSError, ValueError):
         state = path.stat()
-    except (OSError, ValueError):
-        return _load(path)
-    # A run reads the catalogue more than once, and YAML is most of the time that takes.
-    return _load_once(path, state.st_mtime_ns, state.st_size)
+        stamp = (state.st_mtime_ns, state.st_size)
+    return _load_once(path, stamp)
 
 
+# A run reads the catalogue more than once, and YAML is most of the time that takes.
 @lru_cache(maxsize=512)
-def _load_once(path: Path, changed_ns: int, size: int) -> Recipe:
-    return _load(path)
-
-
-def _load(path: Path) -> Recipe:
+def _load_once(path: Path, stamp: tuple[int, int] | None) -> Recipe:
     return _recipe(read_mapping(path, RecipeError), path)
 
 
@@ -167,8 +163,7 @@ def parse(text: str, path: Path) -> Recipe:
 def load_catalogue(*directories: Path) -> dict[str, Recipe]:
     """Every ``*.yaml`` of the folders by name; a later folder may not repeat a name.
 
-    Raises:
-        RecipeError: a folder is missing, a recipe is wrong, or two files share a name.
+    RecipeError where a folder is missing, a recipe is wrong, or two files share a name.
     """
     recipes: dict[str, Recipe] = {}
     for directory in directories:

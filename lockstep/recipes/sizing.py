@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import InvalidVersion, Version
 
-from lockstep.core.errors import RecipeError
 from lockstep.onhost.core.kind import Kind
-from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
@@ -70,89 +68,94 @@ class Serving:
 
 
 def serving(
-    recipe: Recipe,
-    overrides: Mapping[str, object] | None = None,
-    version: str | None = None,
+    recipe: Recipe, overrides: Mapping[str, object] | None = None, version: str | None = None
 ) -> Serving:
-    """The settings of a recipe, from its command line.
-
-    Args:
-        recipe: The recipe.
-        overrides: What the inventory sets.
-        version: The engine that will run it, None where it is not known.
-
-    Raises:
-        RecipeError: the command line cannot be built, or a setting is not a number.
-    """
+    """The settings of a recipe with what the inventory sets, as its command line says them."""
     return read_back(recipe, serve_command(recipe, overrides=overrides), version)
 
 
 def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -> Serving:
     """The settings that a command line carries, for an engine of this version if it is known."""
-    engine = engine_of(recipe)
-
-    def value(key: str) -> str | None:
-        return flags.value_of(argv, engine.spellings(key))
-
-    def number(key: str) -> float | None:
-        return _number(recipe, key, value(key))
-
-    draft = _draft(recipe, argv, engine)
-    kv_bytes = number("kv_cache_memory_bytes")
+    said = _Said(recipe, argv)
+    speculative, draft_tokens = said.draft()
+    kv_bytes = said.number("kv_cache_memory_bytes")
     return Serving(
-        utilization=_share(recipe, number("gpu_memory_utilization")),
-        context=_whole(number("max_model_len")),
-        sequences=_whole(number("max_num_seqs")),
-        kv_dtype=value("kv_cache_dtype") or "auto",
+        utilization=said.share("gpu_memory_utilization"),
+        context=said.whole("max_model_len"),
+        sequences=said.whole("max_num_seqs"),
+        kv_dtype=said.value("kv_cache_dtype") or "auto",
         kv_gib=kv_bytes / 2**30 if kv_bytes else None,
-        state_dtype=value("mamba_ssm_cache_dtype") or "auto",
-        prefix_caching=_keeps_prompts(argv, engine, version),
-        batched_tokens=_whole(number("max_num_batched_tokens")),
-        tensor_parallel=_whole(number("tensor_parallel")) or 1,
-        pipeline_parallel=_whole(number("pipeline_parallel")) or 1,
-        data_parallel=_copies(argv, engine, _whole(number("data_parallel")) or 1),
-        speculative=draft[0],
-        draft_tokens=draft[1],
-        eager=flags.find(argv, engine.spellings("enforce_eager")) is not None,
+        state_dtype=said.value("mamba_ssm_cache_dtype") or "auto",
+        prefix_caching=said.keeps_prompts(version),
+        batched_tokens=said.whole("max_num_batched_tokens"),
+        tensor_parallel=said.whole("tensor_parallel") or 1,
+        pipeline_parallel=said.whole("pipeline_parallel") or 1,
+        data_parallel=said.copies(),
+        speculative=speculative,
+        draft_tokens=draft_tokens,
+        eager=said.has("enforce_eager"),
         kind=kind_of(recipe, argv),
-        host=value("host"),
-        port=_whole(number("port")),
+        host=said.value("host"),
+        port=said.whole("port"),
     )
 
 
-def _keeps_prompts(argv: Sequence[str], engine: Engine, version: str | None) -> bool:
-    """Said by the recipe, else as an engine of this version does with a hybrid model."""
-    if flags.find(argv, engine.spellings("no_enable_prefix_caching")) is not None:
-        return False
-    if flags.find(argv, engine.spellings("enable_prefix_caching")) is not None:
-        return True
-    try:
-        release = Version(Version(version or "").base_version)
-    except InvalidVersion:
-        return True
-    return engine.keeps_states is None or release >= Version(engine.keeps_states)
+class _Said:
+    """What a command line says, by the recipe's keys."""
 
+    def __init__(self, recipe: Recipe, argv: Sequence[str]) -> None:
+        self.recipe, self.argv, self.engine = recipe, argv, engine_of(recipe)
 
-def _copies(argv: Sequence[str], engine: Engine, degree: int) -> int:
-    """Attention by data parallelism may split the hosts of one copy, and adds none then."""
-    return 1 if flags.find(argv, engine.shares_copies) else degree
+    def value(self, key: str) -> str | None:
+        return flags.value_of(self.argv, self.engine.spellings(key))
 
+    def has(self, key: str) -> bool:
+        return flags.find(self.argv, self.engine.spellings(key)) is not None
 
-def _draft(recipe: Recipe, argv: Sequence[str], engine: Engine) -> tuple[str | None, int | None]:
-    if not engine.draft_config:
-        method = flags.value_of(argv, engine.spellings("speculative_algorithm"))
-        key = "speculative_num_draft_tokens"
-        count = _whole(_number(recipe, key, flags.value_of(argv, engine.spellings(key))))
-        return method.lower() if method else None, count
-    text = flags.value_of(argv, engine.draft_config)
-    if text is None:
-        return None, None
-    config = flags.json_value(engine.draft_config[0], text)
-    method = config.get("method")
-    return (
-        str(method).lower() if method else "draft_model",
-        _whole(_number(recipe, "num_speculative_tokens", config.get("num_speculative_tokens"))),
-    )
+    def number(self, key: str) -> float | None:
+        return _number(self.recipe, key, self.value(key))
+
+    def whole(self, key: str) -> int | None:
+        return _whole(self.number(key))
+
+    def share(self, key: str) -> float | None:
+        share = self.number(key)
+        if share is not None and not 0 < share <= 1:
+            raise self.recipe.fault(
+                f"{key} must be a share of the memory",
+                found=str(share),
+                allowed="more than 0, at most 1",
+            )
+        return share
+
+    def keeps_prompts(self, version: str | None) -> bool:
+        """Said by the recipe, else as an engine of this version does with a hybrid model."""
+        if self.has("no_enable_prefix_caching") or self.has("enable_prefix_caching"):
+            return not self.has("no_enable_prefix_caching")
+        try:
+            release = Version(Version(version or "").base_version)
+        except InvalidVersion:
+            return True
+        return self.engine.keeps_states is None or release >= Version(self.engine.keeps_states)
+
+    def copies(self) -> int:
+        """Attention by data parallelism may split the hosts of one copy, and adds none then."""
+        degree = self.whole("data_parallel") or 1
+        return 1 if flags.find(self.argv, self.engine.shares_copies) else degree
+
+    def draft(self) -> tuple[str | None, int | None]:
+        """The speculative method, and how many tokens it drafts."""
+        if not self.engine.draft_config:
+            method = self.value("speculative_algorithm")
+            count = self.whole("speculative_num_draft_tokens")
+            return method.lower() if method else None, count
+        text = flags.value_of(self.argv, self.engine.draft_config)
+        if text is None:
+            return None, None
+        config = flags.json_value(self.engine.draft_config[0], text)
+        key = "num_speculative_tokens"
+        count = _whole(_number(self.recipe, key, config.get(key)))
+        return str(config.get("method") or "draft_model").lower(), count
 
 
 def _number(recipe: Recipe, key: str, text: object) -> float | None:
@@ -166,23 +169,10 @@ def _number(recipe: Recipe, key: str, text: object) -> float | None:
     try:
         number = float(str(text)) * scale
     except ValueError as fault:
-        raise RecipeError(
-            f"{key} must be a number", where=str(recipe.path), found=repr(text)
-        ) from fault
+        raise recipe.fault(f"{key} must be a number", found=repr(text)) from fault
     if not 0 <= number < 1e15:
-        raise RecipeError(f"{key} is out of range", where=str(recipe.path), found=str(text))
+        raise recipe.fault(f"{key} is out of range", found=str(text))
     return number
-
-
-def _share(recipe: Recipe, share: float | None) -> float | None:
-    if share is not None and not 0 < share <= 1:
-        raise RecipeError(
-            "gpu_memory_utilization must be a share of the memory",
-            where=str(recipe.path),
-            found=str(share),
-            allowed="more than 0, at most 1",
-        )
-    return share
 
 
 def _whole(number: float | None) -> int | None:

@@ -39,11 +39,9 @@ def stated_architecture(recipe: Recipe) -> Architecture | None:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or value is None:
         return None
-    text, scale = str(value).strip(), 1.0
-    if text[-1:].upper() in ("B", "M", "K"):
-        scale = {"B": 1e9, "M": 1e6, "K": 1e3}[text[-1].upper()]
-        text = text[:-1]
+    text = str(value).strip()
+    scale = {"B": 1e9, "M": 1e6, "K": 1e3}.get(text[-1:].upper())
     try:
-        return float(text) * scale
+        return float(text[:-1]) * scale if scale else float(text)
     except ValueError:
         return None

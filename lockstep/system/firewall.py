@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
-from lockstep.inventory.backup import Partners
 from lockstep.inventory.bound_targets import BoundTarget
-from lockstep.inventory.monitoring import Ring
+from lockstep.inventory.neighbours import Partners, Ring
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.onhost.gateway.configuration import Peer

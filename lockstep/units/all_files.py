@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.programs import programs
-from lockstep.inventory.backup import Partners
 from lockstep.inventory.bound_targets import BoundTarget
-from lockstep.inventory.monitoring import Ring
+from lockstep.inventory.neighbours import Partners, Ring
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins
 from lockstep.onhost.gateway.configuration import Peer

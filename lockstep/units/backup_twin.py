@@ -16,8 +16,8 @@ from lockstep.files.managed_file import (
     ManagedFile,
 )
 from lockstep.files.templating import render
-from lockstep.inventory.backup import Partners
 from lockstep.inventory.monitoring import at
+from lockstep.inventory.neighbours import Partners
 from lockstep.inventory.settings import Settings
 from lockstep.units.restart_key import keyed
 

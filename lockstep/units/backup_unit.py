@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
 from lockstep.files.templating import render
-from lockstep.inventory.backup import TWIN, Partners
+from lockstep.inventory.backup import TWIN
+from lockstep.inventory.neighbours import Partners
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.records.restic import Config
 from lockstep.units import backup_twin

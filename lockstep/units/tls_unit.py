@@ -9,8 +9,7 @@ from lockstep.files.managed_file import (
     ManagedFile,
 )
 from lockstep.files.templating import render
-from lockstep.inventory.authority import Authority
-from lockstep.inventory.host import HostPlan
+from lockstep.inventory.host import Authority, HostPlan
 from lockstep.inventory.settings import Certificate
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
 from lockstep.units.restart_key import keyed

@@ -11,33 +11,18 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.secret import Source
-from lockstep.inventory.settings import Proxy, Sources
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
-from lockstep.lock.pins import (
-    Pin,
-    Pins,
-    PrecompiledPin,
-    has_git,
-    missing,
-    pinned,
-)
+from lockstep.lock import moving
+from lockstep.lock.pins import Pin, Pins, PrecompiledPin, has, missing, pinned
 from lockstep.lock.resolve import announce
 from lockstep.lock.resolve.git import resolve_git
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.hub import resolve_model
 from lockstep.lock.resolve.precompiled import resolve_precompiled
 from lockstep.lock.resolve.program import end_all
-from lockstep.lock.resolve.python import Before, index_environment, resolve_python
+from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.lock.resolve.registry import resolve_image
 from lockstep.lock.resolve.source_tree import read_tree
 from lockstep.onhost.core import schema
@@ -65,11 +50,10 @@ class ResolveErrors(ResolveError):
 
 
 def resolve(
-    wanted: Sequence[Item],
+    wanted: Sequence[moving.Item],
     known: Pins,
     *,
-    sources: Sources,
-    proxy: Proxy,
+    network: Network,
     token: Source | None = None,
     report: Callable[[str], None],
     before: Mapping[str, Before] | None = None,
@@ -80,8 +64,7 @@ def resolve(
     Args:
         wanted: Everything that has to be exact.
         known: The lock; what it holds is not asked again.
-        sources: Where to ask.
-        proxy: How to get there.
+        network: Where to ask, and how to get there.
         token: The inventory's `hub_token`.
         report: Called with one line of at most 78 columns per result, from this thread.
         before: Environment → what of an older lock is kept where it is resolved again; None keeps
@@ -94,22 +77,22 @@ def resolve(
     """
     if before is None:
         before = {name: Before(pin) for name, pin in known.python.items()}
-    asked = _Asked(sources, proxy, token, report, before, hashed or {})
+    asked = _Asked(network, token, report, before, hashed or {})
     apart = [item for item in missing(wanted, known) if not _trees(item)]
     pins = asked.all(apart, known)
     # What a source tree needs is known only when its commit is.
     later = [item for item in missing(wanted, pins) if _trees(item)]
-    later = [item for item in later if all(has_git(pins, tree) for tree in _trees(item))]
+    later = [item for item in later if all(has(pins, tree) for tree in _trees(item))]
     pins = asked.all(later, pins)
     asked.refuse()
     return pins
 
 
-def _trees(item: Item) -> tuple[GitWanted, ...]:
+def _trees(item: moving.Item) -> tuple[moving.GitWanted, ...]:
     match item:
-        case PythonWanted(trees=trees):
+        case moving.PythonWanted(trees=trees):
             return trees
-        case PrecompiledWanted(tree=tree):
+        case moving.PrecompiledWanted(tree=tree):
             return (tree,)
     return ()
 
@@ -118,8 +101,7 @@ def _trees(item: Item) -> tuple[GitWanted, ...]:
 class _Asked:
     """Rounds of questions, each all at once; failures are collected over all rounds."""
 
-    sources: Sources
-    proxy: Proxy
+    network: Network
     token: Source | None
     report: Callable[[str], None]
     before: Mapping[str, Before]
@@ -127,11 +109,11 @@ class _Asked:
     count: int = 0
     failures: list[ResolveError] = field(default_factory=list)
 
-    def all(self, items: Sequence[Item], known: Pins) -> Pins:
+    def all(self, items: Sequence[moving.Item], known: Pins) -> Pins:
         """``known``, and the pins of those that could be resolved."""
         today = datetime.datetime.now(datetime.UTC).date().isoformat()
-        found: dict[Item, Pin] = {}
-        failures: dict[Item, ResolveError] = {}
+        found: dict[moving.Item, Pin] = {}
+        failures: dict[moving.Item, ResolveError] = {}
         results = _start(items, lambda item: self._checked(item, known))
         try:
             while len(found) + len(failures) < len(items):
@@ -164,7 +146,7 @@ class _Asked:
         if self.failures:
             raise ResolveErrors(tuple(self.failures), self.count)
 
-    def _checked(self, item: Item, known: Pins) -> Pin:
+    def _checked(self, item: moving.Item, known: Pins) -> Pin:
         """The pin, refused where the lock would refuse it: sources may answer nonsense."""
         pin = self._pin(item, known)
         try:
@@ -179,42 +161,36 @@ class _Asked:
             ) from fault
         return pin
 
-    def _pin(self, item: Item, known: Pins) -> Pin:
-        where: dict[str, Any] = {"sources": self.sources, "proxy": self.proxy}
+    def _pin(self, item: moving.Item, known: Pins) -> Pin:
         match item:
-            case PythonWanted(trees=trees):
-                indexes = index_environment(self.sources)
-                read = [
-                    read_tree(tree, known.git[tree.url].commit, indexes=indexes, **where)
-                    for tree in trees
-                ]
-                before = self.before.get(item.key, Before())
-                return resolve_python(item, trees=read, before=before, **where)
-            case PrecompiledWanted():
+            case moving.PythonWanted(trees=trees):
+                read = [read_tree(tree, known.git[tree.url].commit, self.network) for tree in trees]
+                return resolve_python(item, self.network, read, self.before.get(item.key, Before()))
+            case moving.PrecompiledWanted():
                 commit, old = known.git[item.key].commit, self.hashed.get(item.key)
-                return resolve_precompiled(item, commit, old=old, **where)
-            case GitWanted():
-                return resolve_git(item, **where)
-            case ImageWanted():
-                return resolve_image(item, **where)
-            case ModelWanted(id=identity, revision=revision):
+                return resolve_precompiled(item, commit, self.network, old)
+            case moving.GitWanted():
+                return resolve_git(item, self.network)
+            case moving.ImageWanted():
+                return resolve_image(item, self.network)
+            case moving.ModelWanted(id=identity, revision=revision):
                 held = known.models.get(identity)
                 # Only more files of what is pinned already: they come from the same commit.
                 at = held.commit if held and held.asked == revision else None
-                return resolve_model(item, at=at, given=self.token, **where)
+                return resolve_model(item, self.network, at=at, given=self.token)
 
 
 def _start(
-    items: Sequence[Item], work: Callable[[Item], Pin]
-) -> queue.Queue[tuple[Item, Pin | BaseException]]:
+    items: Sequence[moving.Item], work: Callable[[moving.Item], Pin]
+) -> queue.Queue[tuple[moving.Item, Pin | BaseException]]:
     """Begin all of them, a few at a time; each puts its result or its failure into the queue.
 
     The threads are daemons, so that Ctrl-C need not wait for a server that does not answer.
     """
-    results: queue.Queue[tuple[Item, Pin | BaseException]] = queue.Queue()
+    results: queue.Queue[tuple[moving.Item, Pin | BaseException]] = queue.Queue()
     turns = threading.Semaphore(WORKERS)
 
-    def one(item: Item) -> None:
+    def one(item: moving.Item) -> None:
         with turns:
             try:
                 results.put((item, work(item)))
@@ -226,4 +202,4 @@ def _start(
     return results
 
 
-__all__ = ["Before", "ResolveErrors", "resolve"]
+__all__ = ["Before", "Network", "ResolveErrors", "resolve"]

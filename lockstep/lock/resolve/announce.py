@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lockstep.lock import moving
 from lockstep.lock.lockdiff import shown
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
 from lockstep.lock.packages import name_of
 from lockstep.lock.pins import Pin, PythonPin
 
 COLUMNS = 78
 
 
-def resolved(item: Item, pin: Pin) -> list[str]:
+def resolved(item: moving.Item, pin: Pin) -> list[str]:
     """ "vllm → fix_mistral_parsing 0123456789ab"; of packages, a line for each asked for."""
     lines = []
     if isinstance(pin, PythonPin):
@@ -29,33 +22,29 @@ def resolved(item: Item, pin: Pin) -> list[str]:
     return [*lines, _line(name(item), shown(pin))]
 
 
-def failed(item: Item) -> str:
+def failed(item: moving.Item) -> str:
     """That one thing failed; why follows in the error."""
     return _line(name(item), "not resolved")
 
 
-def waiting(items: Sequence[Item]) -> str:
+def waiting(items: Sequence[moving.Item]) -> str:
     """What is still being asked, so that silence never looks like a hang."""
     return _cut(f"still asking for {', '.join(sorted(map(name, items)))}", COLUMNS)
 
 
-def name(item: Item) -> str:
+def name(item: moving.Item) -> str:
     """The shortest name by which a person recognises it."""
     match item:
-        case PythonWanted(name=environment):
+        case moving.PythonWanted(name=environment):
             return f"environment {environment}"
-        case GitWanted(url=url):
-            return _repository(url)
-        case PrecompiledWanted(tree=tree):
-            return f"compiled parts of {_repository(tree.url)}"
-        case ImageWanted(reference=reference):
+        case moving.GitWanted(repository=repository):
+            return repository
+        case moving.PrecompiledWanted(tree=tree):
+            return f"compiled parts of {tree.repository}"
+        case moving.ImageWanted(reference=reference):
             return reference.partition("@")[0]
-        case ModelWanted(id=identity):
+        case moving.ModelWanted(id=identity):
             return identity
-
-
-def _repository(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2].removesuffix(".git")
 
 
 def _line(left: str, right: str) -> str:

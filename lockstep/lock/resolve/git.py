@@ -6,11 +6,10 @@ from pathlib import Path
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted
 from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import GitPin
-from lockstep.lock.resolve.http import without_credentials
+from lockstep.lock.resolve.http import Network, without_credentials
 from lockstep.lock.resolve.program import Result, run
 from lockstep.onhost.fetch import url_login
 
@@ -27,7 +26,7 @@ _SILENT = {
 }
 
 
-def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
+def resolve_git(item: GitWanted, network: Network) -> GitPin:
     """The commit at the head of the branch; a commit that was asked for stays as it is.
 
     Raises:
@@ -35,21 +34,22 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
     """
     if item.commit is not None:
         return GitPin(item.branch, item.commit)
-    shown, login = url_login.for_git(mirrored(item.url, sources))
+    shown, login = url_login.for_git(mirrored(item.url, network.sources))
     heads = f"refs/heads/{item.branch}"
     argv = ["git", "ls-remote", "--", shown, heads, f"refs/tags/{item.branch}"]
-    result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
-    if result.code != 0:
-        # The same once more: links fail for a moment, and nothing was changed.
-        result = run(argv, proxy=proxy, environment=_SILENT | login, limit_s=LIMIT_S)
-    if result.code != 0:
+    # Twice where it must be: links fail for a moment, and nothing was changed.
+    for _ in range(2):
+        result = run(argv, proxy=network.proxy, environment=_SILENT | login, limit_s=LIMIT_S)
+        if result.returncode == 0:
+            break
+    else:
         raise ResolveError(
             "git cannot read the repository",
             where=shown,
-            found=_reason(result.errors) or f"exit code {result.code}",
+            found=_reason(result.stderr) or f"exit code {result.returncode}",
             remedy="Check the URL, the network and proxy, or name a mirror under sources.git.",
         )
-    lines = [line.partition("\t") for line in result.output.splitlines()]
+    lines = [line.partition("\t") for line in result.stdout.splitlines()]
     found = {name: commit for commit, _, name in lines}
     commit = found.get(heads, "")
     if not is_commit(commit):
@@ -66,8 +66,8 @@ def resolve_git(item: GitWanted, *, sources: Sources, proxy: Proxy) -> GitPin:
 class Repository:
     """Commits in an empty folder; what is in them is fetched when it is asked for."""
 
-    def __init__(self, folder: Path, sources: Sources, proxy: Proxy) -> None:
-        self.folder, self._sources, self.proxy = folder, sources, proxy
+    def __init__(self, folder: Path, network: Network) -> None:
+        self.folder, self.network = folder, network
         self._login: dict[str, str] = {}
         self.where = str(folder)
         self.git("init", "--quiet")
@@ -77,16 +77,12 @@ class Repository:
     ) -> None:
         """Bring a branch as REMOTE/BRANCH, or one commit of it.
 
-        Args:
-            remote: Name of the repository here.
-            item: The repository and its branch.
-            commit: The commit; None: what the branch stands on.
-            history: Whether what it stands on is wanted too, and not the names of its files.
+        With ``history`` what it stands on comes along, and else the names of its files.
 
         Raises:
             ResolveError: it cannot be fetched.
         """
-        url, self._login = url_login.for_git(mirrored(item.url, self._sources))
+        url, self._login = url_login.for_git(mirrored(item.url, self.network.sources))
         self.where = f"{url} at {commit[:12]}" if commit else f"{url} {item.branch}"
         without = "tree:0" if history else "blob:none"
         self.git("remote", "add", remote, url)
@@ -100,36 +96,34 @@ class Repository:
             ways.insert(0, (remote, commit) if history else ("--depth=1", remote, commit))
         for way in ways:
             done = self.git("fetch", "--quiet", "--no-tags", f"--filter={without}", *way)
-            if self.git("cat-file", "-e", f"{commit or here}^{{commit}}").code == 0:
+            if self.git("cat-file", "-e", f"{commit or here}^{{commit}}").returncode == 0:
                 return
         raise ResolveError(
             "the commit cannot be fetched",
             where=self.where,
-            found=_reason(done.errors) or "not on the branch",
+            found=_reason(done.stderr) or "not on the branch",
             remedy="Check the network and proxy, name a mirror under sources.git, or lock again: "
             "`lockstep lock` resolves the branch anew.",
         )
 
     def said(self, *words: str) -> str:
-        """What a command of git says.
-
-        Raises:
-            ResolveError: it fails.
-        """
+        """What a command of git says; ResolveError where it fails."""
         done = self.git(*words)
-        if done.code != 0:
+        if done.returncode != 0:
             raise ResolveError(
                 f"git {words[0]} failed",
                 where=self.where,
-                found=_reason(done.errors),
+                found=_reason(done.stderr),
                 remedy="Check the network and proxy, or name a mirror under sources.git.",
             )
-        return done.output
+        return done.stdout
 
     def git(self, *words: str) -> Result:
         """One command of git in the folder; it may fail."""
         argv = ["git", "-C", str(self.folder), *words]
-        return run(argv, proxy=self.proxy, environment=_SILENT | self._login, limit_s=FETCH_S)
+        return run(
+            argv, proxy=self.network.proxy, environment=_SILENT | self._login, limit_s=FETCH_S
+        )
 
 
 def _reason(errors: str) -> str:

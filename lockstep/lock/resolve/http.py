@@ -8,14 +8,14 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import requests
 from requests.utils import should_bypass_proxies
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy
+from lockstep.inventory.settings import Proxy, Sources
 from lockstep.onhost.fetch import url_login
 
 # Seconds to connect, and seconds of silence while reading.
@@ -27,8 +27,15 @@ PAUSE = 1.0
 _WORTH_A_RETRY = frozenset({429, 500, 502, 503, 504})
 _CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]+@")
 
-
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where an inventory has its sources, and how to get there."""
+
+    sources: Sources
+    proxy: Proxy = field(default_factory=Proxy)
 
 
 @dataclass(frozen=True)
@@ -48,11 +55,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The content as JSON.
-
-        Raises:
-            ResolveError: it is something else, as a captive portal or a wrong address gives.
-        """
+        """The content as JSON. ResolveError for what a captive portal or a wrong address gives."""
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError) as fault:
@@ -62,19 +65,6 @@ class Answer:
                 found=repr(self.body[:40]),
                 remedy="Check the address under sources, and the proxy.",
             ) from fault
-
-
-class _Authorization(requests.auth.AuthBase):
-    """A login, a token, or neither; requests leaves ~/.netrc alone, and forgets it elsewhere."""
-
-    def __init__(self, login: Mapping[str, str], token: str | None) -> None:
-        bearer = {"Authorization": f"Bearer {token}"} if token else {}
-        # Who writes a login into an address means that server; the token is for the public hub.
-        self.headers = login or bearer
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers.update(self.headers)
-        return request
 
 
 def ask(
@@ -171,25 +161,28 @@ def _read(url: str, response: requests.Response) -> Answer:
 
 @contextlib.contextmanager
 def _opened(
-    url: str,
-    proxy: Proxy,
-    headers: dict[str, str],
-    token: str | None,
-    method: str,
-    follow: bool,
+    url: str, proxy: Proxy, headers: dict[str, str], token: str | None, method: str, follow: bool
 ) -> Iterator[requests.Response]:
     """A response of which nothing but the headers has been read."""
     try:
         address, login = url_login.apart(url)
     except ValueError as fault:
         raise requests.exceptions.InvalidURL(str(fault)) from fault
+
+    def authorized(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        bearer = {"Authorization": f"Bearer {token}"} if token else {}
+        # Who writes a login into an address means that server; the token is for the public hub.
+        request.headers.update(login or bearer)
+        return request
+
     with (
         requests.Session() as session,
         session.request(
             method,
             address,
             headers={"User-Agent": "lockstep", **headers},
-            auth=_Authorization(login, token),
+            # So requests leaves ~/.netrc alone, and forgets it elsewhere.
+            auth=authorized,
             proxies=_proxies(address, proxy),
             timeout=TIMEOUT,
             allow_redirects=follow,
@@ -209,60 +202,48 @@ def _proxies(url: str, proxy: Proxy) -> dict[str, str] | None:
 
 
 def _refuse_server_errors(answer: Answer) -> Answer:
+    found = f"HTTP {answer.status}"
     if answer.status == 407:
-        raise ResolveError(
-            "the proxy demands a login",
-            where=answer.url,
-            found="HTTP 407",
-            remedy="Give the proxy's address with user and password, or use one without.",
-        )
-    if answer.status == 429:
-        raise ResolveError(
-            "the server refuses more requests for now",
-            where=answer.url,
-            found=f"HTTP 429, Retry-After {answer.headers.get('Retry-After', 'not stated')}",
-            remedy="Wait and run again; what is resolved already stays resolved.",
-        )
-    if answer.status >= 500:
-        raise ResolveError(
-            "the server failed twice",
-            where=answer.url,
-            found=f"HTTP {answer.status}",
-            remedy="Run again later, or name a mirror under sources.",
-        )
-    return answer
+        what = "the proxy demands a login"
+        remedy = "Give the proxy's address with user and password, or use one without."
+    elif answer.status == 429:
+        what = "the server refuses more requests for now"
+        found += f", Retry-After {answer.headers.get('Retry-After', 'not stated')}"
+        remedy = "Wait and run again; what is resolved already stays resolved."
+    elif answer.status >= 500:
+        what = "the server failed twice"
+        remedy = "Run again later, or name a mirror under sources."
+    else:
+        return answer
+    raise ResolveError(what, where=answer.url, found=found, remedy=remedy)
+
+
+# Kind of failure → what is said of it; the first one that fits.
+_FAILURES = {
+    requests.exceptions.ProxyError: ("the proxy cannot be used", "Check proxy."),
+    requests.exceptions.SSLError: (
+        "the server's certificate is not accepted",
+        "Check this machine's clock, and its certificates (REQUESTS_CA_BUNDLE).",
+    ),
+    requests.exceptions.Timeout: (
+        "the server does not answer in time",
+        "Check the network and proxy, or name a mirror under sources.",
+    ),
+    requests.exceptions.TooManyRedirects: (
+        "the server redirects in a circle",
+        "Check the address under sources.",
+    ),
+    requests.exceptions.ConnectionError: (
+        "the server cannot be reached",
+        "Check the network, the name and proxy, or name a mirror under sources.",
+    ),
+    requests.RequestException: ("the address cannot be asked", "Correct sources."),
+}
 
 
 def _failure(fault: requests.RequestException, url: str) -> ResolveError:
-    kinds = (
-        (requests.exceptions.ProxyError, "the proxy cannot be used", "Check proxy."),
-        (
-            requests.exceptions.SSLError,
-            "the server's certificate is not accepted",
-            "Check this machine's clock, and its certificates (REQUESTS_CA_BUNDLE).",
-        ),
-        (
-            requests.exceptions.Timeout,
-            "the server does not answer in time",
-            "Check the network and proxy, or name a mirror under sources.",
-        ),
-        (
-            requests.exceptions.TooManyRedirects,
-            "the server redirects in a circle",
-            "Check the address under sources.",
-        ),
-        (
-            requests.exceptions.ConnectionError,
-            "the server cannot be reached",
-            "Check the network, the name and proxy, or name a mirror under sources.",
-        ),
-    )
-    for kind, what, remedy in kinds:
-        if isinstance(fault, kind):
-            return ResolveError(what, where=url, found=_reason(fault), remedy=remedy)
-    return ResolveError(
-        "the address cannot be asked", where=url, found=_reason(fault), remedy="Correct sources."
-    )
+    what, remedy = next(said for kind, said in _FAILURES.items() if isinstance(fault, kind))
+    return ResolveError(what, where=url, found=_reason(fault), remedy=remedy)
 
 
 def _reason(fault: BaseException) -> str:

@@ -13,10 +13,10 @@ from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
 from lockstep.inventory import secret
 from lockstep.inventory.secret import Source
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Proxy
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
-from lockstep.lock.resolve.http import Answer, ask, without_credentials
+from lockstep.lock.resolve.http import Answer, Network, ask, without_credentials
 from lockstep.models import gguf
 
 # A page holds 1000 files, the largest known repositories a few hundred.
@@ -24,19 +24,13 @@ MOST_PAGES = 100
 
 
 def resolve_model(
-    item: ModelWanted,
-    *,
-    sources: Sources,
-    proxy: Proxy,
-    at: str | None = None,
-    given: Source | None = None,
+    item: ModelWanted, network: Network, *, at: str | None = None, given: Source | None = None
 ) -> ModelPin:
     """Commit and files of one repository.
 
     Args:
         item: Repository, revision and, for borrowed files, their names.
-        sources: Names the hub.
-        proxy: From the inventory.
+        network: Names the hub.
         at: A commit to stay at, where the revision is pinned already and only files are missing.
         given: The inventory's `hub_token`.
 
@@ -46,7 +40,7 @@ def resolve_model(
             hub cannot be asked.
     """
     token = hub_token(given)
-    hub = sources.hub.rstrip("/")
+    hub, proxy = network.sources.hub.rstrip("/"), network.proxy
     shown = without_credentials(hub)
     revision = quote(at or item.revision, safe="")
     url = f"{hub}/api/models/{quote(item.id)}/revision/{revision}?blobs=true"
@@ -65,19 +59,17 @@ def resolve_model(
     files = _needed(item, tuple(_file(item, answer, entry) for entry in entries))
     if content.get("gated"):
         _check_access(item, hub, commit, files[0].path, proxy, token)
-    ordered = tuple(sorted(files, key=lambda file: file.path))
-    return ModelPin(item.revision, commit, ordered, partial=bool(item.files))
+    files = tuple(sorted(files, key=lambda file: file.path))
+    return ModelPin(item.revision, commit, files, partial=bool(item.files))
 
 
 def hub_token(given: Source | None = None) -> str | None:
     """The inventory's token, or the user's: from HF_TOKEN or the file that `hf auth login` writes.
 
-    Returns:
-        None without one.
+    None without one; its value is never shown.
 
     Raises:
-        LockstepError: it cannot be had.
-        ResolveError: it is unusable. Its value is never shown.
+        LockstepError: it cannot be had, or is unusable.
     """
     if given:
         token = secret.read(given, key="hub_token", where="this machine").strip()
@@ -125,12 +117,7 @@ def _refusal(item: ModelWanted, answer: Answer, hub: str, token: str | None) -> 
             remedy="Correct the name; for a private or gated one set HF_TOKEN"
             f" and accept the licence at {hub}/{item.id}",
         )
-    return ResolveError(
-        "the hub's answer cannot be used",
-        where=item.id,
-        found=f"{found} from {answer.url}",
-        remedy="Check sources.hub.",
-    )
+    return _strange(item, answer, found)
 
 
 def _gate(item: ModelWanted, hub: str, token: str | None, found: str) -> ResolveError:
@@ -164,12 +151,7 @@ def _tree(item: ModelWanted, url: str, proxy: Proxy, token: str | None) -> list[
         if not isinstance(content, list):
             raise _strange(item, answer, f"HTTP {answer.status} and no list of files")
         entries += [
-            {
-                "rfilename": entry.get("path"),
-                "size": entry.get("size"),
-                "blobId": entry.get("oid"),
-                "lfs": entry.get("lfs"),
-            }
+            {"rfilename": entry.get("path"), "blobId": entry.get("oid"), **entry}
             for entry in content
             if isinstance(entry, dict) and entry.get("type") == "file"
         ]

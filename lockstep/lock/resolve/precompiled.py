@@ -7,19 +7,19 @@ the same way, and read once for its hash.
 
 from __future__ import annotations
 
+import posixpath
 import tempfile
 from pathlib import Path
-from typing import Any
+from urllib.parse import unquote
 
 from lockstep.core.digest import is_commit
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Proxy
 from lockstep.lock.moving import GitWanted, PrecompiledWanted
 from lockstep.lock.packages import mirrored
 from lockstep.lock.pins import PrecompiledPin
 from lockstep.lock.resolve.git import Repository
-from lockstep.lock.resolve.http import ask, hashed, without_credentials
-from lockstep.lock.vllm_wheels import listing, wheel_path, wheel_url
+from lockstep.lock.resolve.http import Network, ask, hashed, without_credentials
 
 UPSTREAM_BRANCH = "main"
 _REMEDY = (
@@ -29,41 +29,30 @@ _REMEDY = (
 
 
 def resolve_precompiled(
-    item: PrecompiledWanted,
-    tree: str,
-    *,
-    sources: Sources,
-    proxy: Proxy,
-    old: PrecompiledPin | None = None,
+    item: PrecompiledWanted, tree: str, network: Network, old: PrecompiledPin | None = None
 ) -> PrecompiledPin:
-    """The wheel for a fork at one commit.
+    """The wheel for a fork at the commit ``tree``.
 
-    Args:
-        item: What is asked for.
-        tree: Commit of the fork.
-        sources: Names the server of wheels, and mirrors.
-        proxy: From the inventory.
-        old: What was locked: a wheel of its name and size has its hash.
-
-    Raises:
-        ResolveError: there is no such wheel, or somebody who has to be asked does not answer.
+    Where it has the name and size of ``old``, which was locked, it has its hash. ResolveError where
+    there is no such wheel, or somebody who has to be asked does not answer.
     """
-    commit = item.commit or _left_upstream_at(item, tree, sources, proxy)
-    path = _path(item, commit, sources, proxy)
-    url = wheel_url(sources, path)
-    if old and old.path == path and _size(url, proxy) == old.size:
-        sha256, size = old.sha256, old.size
+    commit = item.commit or _left_upstream_at(item, tree, network)
+    path = _path(item, commit, network)
+    url = network.sources.vllm_wheel(path)
+    if old and old.path == path and _size(url, network.proxy) == old.size:
+        file = (old.sha256, old.size)
     else:
-        sha256, size = hashed(url, proxy=proxy)
-    return PrecompiledPin(
-        tree, item.upstream, commit, item.architecture, item.variant, path, sha256, size
-    )
+        file = hashed(url, proxy=network.proxy)
+    return PrecompiledPin(tree, item.upstream, commit, item.architecture, item.variant, path, *file)
 
 
-def _path(item: PrecompiledWanted, commit: str, sources: Sources, proxy: Proxy) -> str:
+def _path(item: PrecompiledWanted, commit: str, network: Network) -> str:
     """Where on the server the wheel is."""
-    listed = listing(commit, item.variant)
-    answer = ask(wheel_url(sources, listed), proxy=proxy)
+    # As vLLM's `generate-nightly-index.py` makes it (read 2026-11): the wheels of one build, each
+    # with its path from the folder of this list.
+    folder = posixpath.join(commit, item.variant, "vllm")
+    listed = network.sources.vllm_wheel(f"{folder}/metadata.json")
+    answer = ask(listed, proxy=network.proxy)
     if answer.status != 200:
         raise ResolveError(
             f"vLLM's server has no wheels of commit {commit[:12]}"
@@ -72,15 +61,17 @@ def _path(item: PrecompiledWanted, commit: str, sources: Sources, proxy: Proxy) 
             found=f"HTTP {answer.status}",
             remedy=_REMEDY,
         )
-    wheels = answer.json()
-    rows: list[Any] = wheels if isinstance(wheels, list) else []
+    rows = answer.json()
     platforms = []
-    for row in (row for row in rows if isinstance(row, dict)):
+    for row in rows if isinstance(rows, list) else ():
+        if not isinstance(row, dict):
+            continue
         platform = str(row.get("platform_tag"))
         platforms.append(platform)
         # The first one, as vLLM's own build does.
         if row.get("package_name") == "vllm" and item.architecture in platform and "path" in row:
-            return wheel_path(listed, str(row["path"]))
+            # One that leaves the server begins with "..", and `lockstep.lock.pins` refuses it.
+            return posixpath.normpath(posixpath.join(folder, unquote(str(row["path"]))))
     raise ResolveError(
         f"vLLM's server has no wheel of commit {commit[:12]} for {item.architecture}",
         where=answer.url,
@@ -95,17 +86,17 @@ def _size(url: str, proxy: Proxy) -> int | None:
     return int(said) if answer.status == 200 and said.isdigit() else None
 
 
-def _left_upstream_at(item: PrecompiledWanted, tree: str, sources: Sources, proxy: Proxy) -> str:
+def _left_upstream_at(item: PrecompiledWanted, tree: str, network: Network) -> str:
     """The newest commit that the fork and upstream's branch share."""
     with tempfile.TemporaryDirectory(prefix="lockstep-") as folder:
-        history = Repository(Path(folder), sources, proxy)
+        history = Repository(Path(folder), network)
         history.fetch("fork", item.tree, tree)
         history.fetch("upstream", GitWanted(item.upstream, UPSTREAM_BRANCH))
-        base = history.git("merge-base", tree, f"upstream/{UPSTREAM_BRANCH}").output.strip()
+        base = history.git("merge-base", tree, f"upstream/{UPSTREAM_BRANCH}").stdout.strip()
     if not is_commit(base):
         raise ResolveError(
             "the fork and upstream have no commit in common",
-            where=without_credentials(mirrored(item.tree.url, sources)),
+            where=without_credentials(mirrored(item.tree.url, network.sources)),
             found=f"{tree[:12]} here, {UPSTREAM_BRANCH} of {without_credentials(item.upstream)}",
             remedy="Correct engine.upstream, or name the commit (engine.precompiled_commit).",
         )

@@ -10,31 +10,30 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy
+from lockstep.lock.resolve.http import Network
 
 _running: set[subprocess.Popen[str]] = set()
 _lock = threading.Lock()
+Result: TypeAlias = "subprocess.CompletedProcess[str]"
 
 
-@dataclass(frozen=True)
-class Result:
-    """What a program printed, and its exit code."""
+def uv(arguments: Sequence[str], network: Network, *, limit_s: float, folder: Path) -> Result:
+    """Run uv, as `run` runs a program; it asks the package index that the inventory names."""
+    environment = {"UV_PYTHON_DOWNLOADS": "never"}
+    if network.sources.python_index:
+        # In a variable, because its URL may hold a password.
+        environment["UV_DEFAULT_INDEX"] = network.sources.python_index
+    argv = [find_uv(), *arguments]
+    return run(argv, proxy=network.proxy, environment=environment, limit_s=limit_s, folder=folder)
 
-    code: int
-    output: str
-    errors: str
 
-
-def uv() -> str:
-    """The uv beside this interpreter, else the one on PATH.
-
-    Raises:
-        ResolveError: there is none.
-    """
+def find_uv() -> str:
+    """The uv beside this interpreter, else the one on PATH; ResolveError where there is none."""
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if beside.is_file() else shutil.which("uv")
     if found is None:
@@ -54,14 +53,9 @@ def run(
     limit_s: float,
     folder: Path | None = None,
 ) -> Result:
-    """Run one program to its end.
+    """Run one program to its end, with ``environment`` beside the proxy's variables and our own.
 
-    Args:
-        argv: Program and arguments; no secret may be among them.
-        proxy: From the inventory, added to this process's environment.
-        environment: More variables; they win.
-        limit_s: Seconds after which it is ended.
-        folder: Working directory.
+    No secret may be among ``argv``.
 
     Raises:
         ResolveError: the program is missing, or did not end in time.
@@ -99,7 +93,7 @@ def run(
         with _lock:
             _running.discard(process)
         _end(process)
-    return Result(process.returncode, output, errors)
+    return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
 
 def end_all() -> None:

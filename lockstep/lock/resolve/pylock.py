@@ -24,12 +24,7 @@ _OLDER_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 def wheels(text: str, item: PythonWanted) -> tuple[WheelPin, ...]:
     """Every package of the answer, sorted by name.
 
-    Args:
-        text: The file.
-        item: The environment that was asked for.
-
-    Raises:
-        ResolveError: a package has no wheel for a Spark, or its index gives no SHA-256.
+    ResolveError where one has no wheel for a Spark, or its index gives no SHA-256.
     """
     try:
         packages = tomllib.loads(text).get("packages", [])
@@ -46,11 +41,8 @@ def preferences(pin: PythonPin) -> str:
     """A lock of the same format, from which uv takes the versions that it keeps."""
     lines = ['lock-version = "1.0"', 'created-by = "lockstep"']
     for wheel in pin.packages:
-        lines += [
-            "[[packages]]",
-            f"name = {json.dumps(wheel.name)}",
-            f"version = {json.dumps(wheel.version)}",
-        ]
+        lines += ["[[packages]]", f"name = {json.dumps(wheel.name)}"]
+        lines.append(f"version = {json.dumps(wheel.version)}")
     return "\n".join(lines) + "\n"
 
 
@@ -59,7 +51,7 @@ def _wheel(package: dict[str, Any], order: Mapping[Tag, int], where: str) -> Whe
     of_package = f"{where}: {name} {version}"
     # Of several that would do, the one that an installer takes: built for the most alike machine.
     ranked = sorted(
-        ((_rank(wheel, order), _file(wheel), wheel) for wheel in _built(package)),
+        ((_rank(wheel, order), _file(wheel), wheel) for wheel in package.get("wheels") or ()),
         key=lambda entry: entry[:2],
     )
     if not ranked or ranked[0][0] == len(order):
@@ -79,11 +71,6 @@ def _wheel(package: dict[str, Any], order: Mapping[Tag, int], where: str) -> Whe
             remedy="Use an index or mirror that does.",
         )
     return WheelPin(canonicalize_name(name), version, file, str(sha256), wheel.get("size"))
-
-
-def _built(package: dict[str, Any]) -> list[dict[str, Any]]:
-    built: list[dict[str, Any]] = package.get("wheels") or []
-    return built
 
 
 def _file(wheel: dict[str, Any]) -> str:

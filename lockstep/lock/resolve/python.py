@@ -14,13 +14,13 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import FORK_S_DAY, Proxy, Sources
+from lockstep.inventory.settings import FORK_S_DAY, Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.packages import name_of
 from lockstep.lock.pins import PythonPin, WheelPin
 from lockstep.lock.resolve import pylock
-from lockstep.lock.resolve.http import without_credentials
-from lockstep.lock.resolve.program import Result, run, uv
+from lockstep.lock.resolve.http import Network, without_credentials
+from lockstep.lock.resolve.program import Result, uv
 from lockstep.lock.resolve.source_tree import Tree
 
 # uv's plain `aarch64-unknown-linux-gnu` means an older glibc, for which some CUDA wheels do not
@@ -58,19 +58,13 @@ class Before:
 
 
 def resolve_python(
-    item: PythonWanted,
-    *,
-    sources: Sources,
-    proxy: Proxy,
-    trees: Sequence[Tree] = (),
-    before: Before = Before(),
+    item: PythonWanted, network: Network, trees: Sequence[Tree] = (), before: Before = Before()
 ) -> PythonPin:
     """Every package of an environment, so that all fit and those that must agree do.
 
     Args:
         item: What is asked for.
-        sources: Where to ask.
-        proxy: How to get there.
+        network: Names the indexes.
         trees: The source trees of ``item``, in the same order.
         before: What is kept of an older resolution.
 
@@ -78,12 +72,12 @@ def resolve_python(
         ResolveError: no such versions, or an index cannot be asked.
     """
     question = _question(item, trees)
-    own = _own(sources)
+    own = _own(network.sources)
     bound: Version | None = None
     first: dict[str, Version] = {}
     for _ in range(MOST_STEPS):
         try:
-            wheels = _compile(item, question, bound, before, sources, proxy)
+            wheels = _compile(item, question, bound, before, network)
         except NoSolution as fault:
             if bound is None:
                 raise
@@ -170,27 +164,22 @@ def _markers(item: PythonWanted) -> dict[str, str]:
 
 
 def _compile(
-    item: PythonWanted,
-    question: _Question,
-    bound: Version | None,
-    before: Before,
-    sources: Sources,
-    proxy: Proxy,
+    item: PythonWanted, question: _Question, bound: Version | None, before: Before, network: Network
 ) -> tuple[WheelPin, ...]:
     """Every package, at most ``bound`` where versions must agree."""
     limits = [f"{name}<={bound}" for name in item.agree] if bound else []
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         folder = Path(name)
-        project = _project([*question.requirements, *limits], sources)
+        project = _project([*question.requirements, *limits], network.sources)
         (folder / "pyproject.toml").write_text(project, encoding="utf-8")
-        argv = [uv(), "pip", "compile", "--quiet", "--no-header", "--format", "pylock.toml"]
+        argv = ["pip", "compile", "--quiet", "--no-header", "--format", "pylock.toml"]
         argv += ["--python-platform", f"{item.architecture}-{PLATFORM}"]
         argv += ["--python", sys.executable, "--python-version", item.python]
         argv += ["--color", "never", "--no-progress", "--output-file", "pylock.toml"]
         if question.until:
             argv += ["--exclude-newer", f"{question.until}T23:59:59Z"]
             # PyTorch's index and FlashInfer's say of no file when it was uploaded; uv takes none.
-            for package in dict.fromkeys((*_own(sources), *question.exact)):
+            for package in dict.fromkeys((*_own(network.sources), *question.exact)):
                 argv += ["--exclude-newer-package", f"{package}=false"]
         # What has no wheel for a Spark would be compiled there, or fail there.
         argv += ["--only-binary", ":all:"]
@@ -201,14 +190,8 @@ def _compile(
             # uv keeps the versions of the file that it is to write.
             (folder / "pylock.toml").write_text(pylock.preferences(before.pin), encoding="utf-8")
             argv += [word for moved in sorted(before.moved) for word in ("-P", moved)]
-        result = run(
-            [*argv, "pyproject.toml"],
-            proxy=proxy,
-            environment=index_environment(sources),
-            limit_s=LIMIT_S,
-            folder=folder,
-        )
-        if result.code != 0:
+        result = uv([*argv, "pyproject.toml"], network, limit_s=LIMIT_S, folder=folder)
+        if result.returncode != 0:
             raise _failure(item, result)
         return pylock.wheels((folder / "pylock.toml").read_text(encoding="utf-8"), item)
 
@@ -244,14 +227,6 @@ def _project(requirements: list[str], sources: Sources) -> str:
     return "\n".join(lines) + "\n"
 
 
-def index_environment(sources: Sources) -> dict[str, str]:
-    """Which package index uv asks: in a variable, because its URL may hold a password."""
-    environment = {"UV_PYTHON_DOWNLOADS": "never"}
-    if sources.python_index:
-        environment["UV_DEFAULT_INDEX"] = sources.python_index
-    return environment
-
-
 _NETWORK = re.compile(
     r"error sending request|Failed to fetch|Request failed|dns error|timed out|Connection|"
     r"status code|HTTP status|certificate",
@@ -260,9 +235,9 @@ _NETWORK = re.compile(
 
 
 def _failure(item: PythonWanted, result: Result) -> ResolveError:
-    reason = _reason(result.errors) or f"exit code {result.code}"
+    reason = _reason(result.stderr) or f"exit code {result.returncode}"
     where = _where(item)
-    if "No solution found" not in result.errors and _NETWORK.search(result.errors):
+    if "No solution found" not in result.stderr and _NETWORK.search(result.stderr):
         return ResolveError(
             "a package index cannot be asked",
             where=where,
@@ -270,7 +245,7 @@ def _failure(item: PythonWanted, result: Result) -> ResolveError:
             remedy="Check sources.python_index, torch_index, flashinfer_index and the proxy.",
         )
     remedy = "Change the requirement under engine or tools, or the index under sources."
-    if "exclude-newer" in result.errors:
+    if "exclude-newer" in result.stderr:
         remedy = (
             "Set engine.exclude_newer to a later day, or to None where the index does not say when "
             "a file was uploaded."

@@ -8,14 +8,11 @@ from typing import Any
 from urllib.parse import urlencode
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
-from lockstep.lock.image_reference import Reference, api_address, parse
+from lockstep.lock.image_reference import PLATFORMS, Reference, api_address, parse
 from lockstep.lock.moving import ImageWanted
 from lockstep.lock.pins import ImagePin
-from lockstep.lock.resolve.http import Answer, ask
+from lockstep.lock.resolve.http import Answer, Network, ask
 
-# As `uname -m` says it → as images say it.
-ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 _INDEXES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -28,27 +25,27 @@ _ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
-def resolve_image(item: ImageWanted, *, sources: Sources, proxy: Proxy) -> ImagePin:
+def resolve_image(item: ImageWanted, network: Network) -> ImagePin:
     """Digest and size of the image for the wanted architecture; the digest is recomputed here.
 
-    Raises:
-        ResolveError: no such image, none for this architecture, or the registry cannot be asked.
+    ResolveError for no such image, none for this architecture, or a registry that does not answer.
     """
     reference = parse(item.reference)
-    repository = _Repository(item.reference, reference, sources, proxy)
-    wanted = ARCHITECTURES.get(item.architecture, item.architecture)
+    repository = _Repository(item.reference, reference, network)
+    wanted = PLATFORMS.get(item.architecture, f"linux/{item.architecture}")
     digest, manifest = repository.manifest(reference.digest or reference.tag or "latest")
     if "manifests" in manifest:
         digest, manifest = repository.manifest(_choose(manifest, wanted, item.reference))
     else:
-        _check(repository.blob(_config(manifest, item.reference)), wanted, item.reference)
+        config = manifest.get("config")
+        named = str(config.get("digest", "")) if isinstance(config, dict) else ""
+        if not named.startswith("sha256:"):
+            raise _unknown(manifest, item.reference)
+        found = _platform(repository.blob(named))
+        if found != wanted:
+            raise _no_build(item.reference, wanted, found)
     if not isinstance(manifest.get("layers"), list):
-        raise ResolveError(
-            "the image has a manifest of a kind that this program does not know",
-            where=item.reference,
-            found=str(manifest.get("mediaType", f"schema {manifest.get('schemaVersion')}")),
-            remedy="Name a newer build of the image.",
-        )
+        raise _unknown(manifest, item.reference)
     size = sum(int(layer.get("size", 0)) for layer in manifest["layers"])
     return ImagePin(digest, item.architecture, size)
 
@@ -56,16 +53,15 @@ def resolve_image(item: ImageWanted, *, sources: Sources, proxy: Proxy) -> Image
 class _Repository:
     """One repository of a registry, with the token it gives to anybody who asks."""
 
-    def __init__(self, name: str, reference: Reference, sources: Sources, proxy: Proxy) -> None:
+    def __init__(self, name: str, reference: Reference, network: Network) -> None:
         self.name = name
-        self.base = api_address(reference, sources)
-        self.proxy = proxy
+        self.base = api_address(reference, network.sources)
+        self.proxy = network.proxy
         self.token: str | None = None
 
     def manifest(self, asked: str) -> tuple[str, dict[str, Any]]:
         """Digest and content of a manifest or an index, by tag or digest."""
-        answer = self._get(f"{self.base}/manifests/{asked}", _ACCEPT)
-        return self._content(answer, asked)
+        return self._content(self._get(f"{self.base}/manifests/{asked}", _ACCEPT), asked)
 
     def blob(self, digest: str) -> dict[str, Any]:
         """A small JSON blob, here the image's configuration."""
@@ -120,11 +116,10 @@ class _Repository:
                 found=f"HTTP 401 from {refusal.url}, {scheme or 'no'} challenge",
                 remedy="Name a public image, or a mirror that needs no login.",
             )
-        path = self.base.partition("/v2/")[2]
+        path, realm = self.base.partition("/v2/")[2], given["realm"]
         query = {"scope": given.get("scope", f"repository:{path}:pull")}
         if "service" in given:
             query["service"] = given["service"]
-        realm = given["realm"]
         joint = "&" if "?" in realm else "?"
         answer = ask(f"{realm}{joint}{urlencode(query)}", proxy=self.proxy)
         content = answer.json() if answer.status == 200 else {}
@@ -140,50 +135,36 @@ class _Repository:
 
 
 def _choose(index: dict[str, Any], wanted: str, name: str) -> str:
-    """Digest of the manifest for this architecture; a newer variant is never taken for "v8"."""
+    """Digest of the manifest for this platform; a newer variant is never taken for "v8"."""
     entries = [entry for entry in index["manifests"] if isinstance(entry, dict)]
-    platforms = [(entry.get("platform") or {}, entry) for entry in entries]
-    fitting = [
-        (platform, entry)
-        for platform, entry in platforms
-        if platform.get("os") == "linux" and platform.get("architecture") == wanted
-    ]
-    plain = [pair for pair in fitting if pair[0].get("variant", "v8") in ("", "v8")]
-    for _, entry in plain or fitting:
+    fitting = [entry for entry in entries if _platform(entry.get("platform") or {}) == wanted]
+    plain = [entry for entry in fitting if entry["platform"].get("variant", "v8") in ("", "v8")]
+    for entry in plain or fitting:
         digest = str(entry.get("digest", ""))
         if digest.startswith("sha256:"):
             return digest
-    names = {
-        f"{platform.get('os')}/{platform.get('architecture')}"
-        for platform, _ in platforms
-        if platform.get("architecture") not in (None, "unknown")
-    }
-    raise _no_build(name, wanted, ", ".join(sorted(names)) or "an index without platforms")
+    platforms = [entry.get("platform") or {} for entry in entries]
+    known = {_platform(p) for p in platforms if p.get("architecture") not in (None, "unknown")}
+    raise _no_build(name, wanted, ", ".join(sorted(known)) or "an index without platforms")
 
 
-def _config(manifest: dict[str, Any], name: str) -> str:
-    config = manifest.get("config")
-    digest = str(config.get("digest", "")) if isinstance(config, dict) else ""
-    if not digest.startswith("sha256:"):
-        raise ResolveError(
-            "the image has a manifest of a kind that this program does not know",
-            where=name,
-            found=str(manifest.get("mediaType", f"schema {manifest.get('schemaVersion')}")),
-            remedy="Name a newer build of the image.",
-        )
-    return digest
-
-
-def _check(config: dict[str, Any], wanted: str, name: str) -> None:
-    found = f"{config.get('os')}/{config.get('architecture')}"
-    if found != f"linux/{wanted}":
-        raise _no_build(name, wanted, found)
+def _platform(said: dict[str, Any]) -> str:
+    return f"{said.get('os')}/{said.get('architecture')}"
 
 
 def _no_build(name: str, wanted: str, found: str) -> ResolveError:
     return ResolveError(
-        f"the image has no linux/{wanted} build",
+        f"the image has no {wanted} build",
         where=name,
         found=found,
-        remedy=f"Name an image or tag that is built for {wanted}.",
+        remedy=f"Name an image or tag that is built for {wanted.partition('/')[2]}.",
+    )
+
+
+def _unknown(manifest: dict[str, Any], name: str) -> ResolveError:
+    return ResolveError(
+        "the image has a manifest of a kind that this program does not know",
+        where=name,
+        found=str(manifest.get("mediaType", f"schema {manifest.get('schemaVersion')}")),
+        remedy="Name a newer build of the image.",
     )

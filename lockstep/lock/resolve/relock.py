@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 from lockstep.core.errors import LockstepError
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
-from lockstep.lock.moving import (
-    GitWanted,
-    ImageWanted,
-    Item,
-    ModelWanted,
-    PrecompiledWanted,
-    PythonWanted,
-)
+from lockstep.lock import moving
 from lockstep.lock.packages import FLASHINFER, name_of
 from lockstep.lock.pins import Pins, PrecompiledPin, pinned
-from lockstep.lock.resolve import Before, resolve
+from lockstep.lock.resolve import Before, Network, resolve
 from lockstep.lock.wanted import wanted
 
 #: Name by which FlashInfer's three packages move, which must agree.
@@ -27,11 +20,7 @@ TRIPLE = "flashinfer"
 
 
 def relock(
-    plans: Sequence[HostPlan],
-    old: Pins,
-    *,
-    only: Sequence[str] = (),
-    report: Callable[[str], None],
+    plans: Sequence[HostPlan], old: Pins, *, only: Sequence[str] = (), report: Callable[[str], None]
 ) -> Pins:
     """The lock of an inventory, resolved now; what nobody asks for any more is not in it.
 
@@ -47,25 +36,27 @@ def relock(
     """
     every = wanted([(plan.settings, plan.targets) for plan in plans])
     moved = _chosen(every, old, only)
+    gone = {(item.section, item.key) for item in moved.items}
+    kept = {place: pin for place, pin in old.entries.items() if place not in gone}
     first = logged_in(plans[0]).settings
     new = resolve(
         every,
-        _kept(old, moved) if only else Pins(),
-        sources=first.sources,
-        proxy=first.proxy,
+        Pins.of(kept) if only else Pins(),
+        network=Network(first.sources, first.proxy),
         token=first.hub_token,
         report=report,
         before=moved.before(old) if only else {},
         hashed=moved.hashed(old),
     )
-    return _dated(pinned({item: getattr(new, item.section)[item.key] for item in every}), old)
+    asked = new.entries
+    return _dated(pinned({item: asked[item.section, item.key] for item in every}), old)
 
 
 @dataclass
 class _Moved:
     """What of a lock is to be resolved again."""
 
-    items: set[Item] = field(default_factory=set)
+    items: set[moving.Item] = field(default_factory=set)
     packages: dict[str, set[str]] = field(default_factory=dict)
     whole: set[str] = field(default_factory=set)
 
@@ -79,49 +70,46 @@ class _Moved:
 
     def hashed(self, old: Pins) -> Mapping[str, PrecompiledPin]:
         """Compiled wheels whose hash is believed where they still are what they were."""
-        named = {item.key for item in self.items if isinstance(item, PrecompiledWanted)}
+        named = {item.key for item in self.items if isinstance(item, moving.PrecompiledWanted)}
         return {key: pin for key, pin in old.precompiled.items() if key not in named}
 
 
-def names(item: Item, old: Pins) -> Iterator[str]:
+def names(item: moving.Item, old: Pins) -> Iterator[str]:
     """What `--only` may call a thing."""
     match item:
-        case PythonWanted(name=name, asked=asked, agree=agree):
+        case moving.PythonWanted(name=name, asked=asked, agree=agree):
             yield name
             yield from map(name_of, asked)
             if agree:
                 yield TRIPLE
             if name in old.python:
                 yield from old.python[name].versions
-        case GitWanted(url=url):
-            yield url.rstrip("/").rpartition("/")[2].removesuffix(".git")
-            yield url
-        case PrecompiledWanted():
+        case moving.GitWanted(url=url, repository=repository):
+            yield from (repository, url)
+        case moving.PrecompiledWanted():
             yield "precompiled"
-        case ImageWanted(reference=reference):
+        case moving.ImageWanted(reference=reference):
             plain = reference.partition("@")[0]
             folder, slash, last = plain.rpartition("/")
-            yield last.partition(":")[0]
-            yield folder + slash + last.partition(":")[0]
-            yield reference
-        case ModelWanted(id=identity):
-            yield identity.rpartition("/")[2]
-            yield identity
+            yield from (last.partition(":")[0], folder + slash + last.partition(":")[0], reference)
+        case moving.ModelWanted(id=identity):
+            yield from (identity.rpartition("/")[2], identity)
 
 
-def _chosen(every: Sequence[Item], old: Pins, only: Iterable[str]) -> _Moved:
+def _chosen(every: Sequence[moving.Item], old: Pins, only: Iterable[str]) -> _Moved:
     moved = _Moved()
     for asked in only:
-        found = False
+        found, word = False, asked.lower()
+        package = word.replace("_", "-").replace(".", "-")
         for item in every:
             called = {name.lower() for name in names(item, old)}
-            word = asked.lower()
-            package = word.replace("_", "-").replace(".", "-")
-            if word not in called and not (isinstance(item, PythonWanted) and package in called):
+            if word not in called and not (
+                isinstance(item, moving.PythonWanted) and package in called
+            ):
                 continue
             found = True
             moved.items.add(item)
-            if isinstance(item, PythonWanted):
+            if isinstance(item, moving.PythonWanted):
                 if word == item.name:
                     moved.whole.add(item.name)
                 some = FLASHINFER if word == TRIPLE else (package,)
@@ -131,9 +119,11 @@ def _chosen(every: Sequence[Item], old: Pins, only: Iterable[str]) -> _Moved:
     return moved
 
 
-def _unknown(asked: str, every: Sequence[Item], old: Pins) -> LockstepError:
+def _unknown(asked: str, every: Sequence[moving.Item], old: Pins) -> LockstepError:
     # The shortest name of each thing; packages that only others need are too many to list.
-    known = sorted({next(names(item, old)) for item in every} | _asked_names(every))
+    environments = (item for item in every if isinstance(item, moving.PythonWanted))
+    packages = {name_of(text) for item in environments for text in item.asked}
+    known = sorted({next(names(item, old)) for item in every} | packages)
     all_names = {name for item in every for name in names(item, old)}
     near = difflib.get_close_matches(asked, all_names, n=1)
     return LockstepError(
@@ -143,34 +133,10 @@ def _unknown(asked: str, every: Sequence[Item], old: Pins) -> LockstepError:
     )
 
 
-def _asked_names(every: Sequence[Item]) -> set[str]:
-    environments = (item for item in every if isinstance(item, PythonWanted))
-    return {name_of(text) for item in environments for text in item.asked}
-
-
-def _kept(old: Pins, moved: _Moved) -> Pins:
-    """The old lock without what moves."""
-    gone = {(item.section, item.key) for item in moved.items}
-    sections = {
-        section.name: {
-            key: pin
-            for key, pin in getattr(old, section.name).items()
-            if (section.name, key) not in gone
-        }
-        for section in fields(Pins)
-    }
-    return Pins(**sections)
-
-
 def _dated(new: Pins, old: Pins) -> Pins:
     """What has not moved keeps the date at which it was resolved."""
-    sections = {}
-    for section in fields(Pins):
-        before, after = getattr(old, section.name), getattr(new, section.name)
-        sections[section.name] = {
-            key: before[key]
-            if key in before and replace(pin, resolved=before[key].resolved) == before[key]
-            else pin
-            for key, pin in after.items()
-        }
-    return Pins(**sections)
+    entries = new.entries
+    for place, before in old.entries.items():
+        if place in entries and replace(entries[place], resolved=before.resolved) == before:
+            entries[place] = before
+    return Pins.of(entries)

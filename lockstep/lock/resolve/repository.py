@@ -7,20 +7,17 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
-from lockstep.lock.resolve.http import ask
+from lockstep.lock.resolve.http import Network, ask
 from lockstep.lock.resolve.hub import hub_token, resolve_model
-from lockstep.models.checkpoint import LARGEST_JSON, Checkpoint, describe
+from lockstep.models.checkpoint import Checkpoint, describe
 
 
 def inspect(model: str, revision: str | None = None, *, endpoint: str | None = None) -> Checkpoint:
-    """What a repository or a local folder holds.
+    """What a repository of the hub, or a local folder, holds.
 
-    Args:
-        model: Hugging Face id, or a path to a folder.
-        revision: Branch, tag or commit; "main" where None.
-        endpoint: Hub address; `HF_ENDPOINT`, then the public hub, where None.
+    Revision "main" and the public hub, or that of `HF_ENDPOINT`, where none is named.
 
     Raises:
         ResolveError: not reachable, not there, or gated.
@@ -30,17 +27,14 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
     if folder.is_dir():
         return _folder(folder)
     hub = (endpoint or os.environ.get("HF_ENDPOINT") or Sources().hub).rstrip("/")
-    name, proxy = model.split(":", 1)[0], Proxy()
-    wanted = ModelWanted(name, revision or "main")
-    pin = resolve_model(wanted, sources=Sources(hub=hub), proxy=proxy)
+    name, network = model.split(":", 1)[0], Network(Sources(hub=hub))
+    pin = resolve_model(ModelWanted(name, revision or "main"), network)
     listed = {file.path: file.size for file in pin.files}
 
-    def read(file: str, start: int | None) -> bytes | None:
-        if file not in listed or (start is None and listed[file] > LARGEST_JSON):
-            return None
+    def read(file: str, start: int | None) -> bytes:
         part = {} if start is None else {"Range": f"bytes=0-{start - 1}"}
         url = f"{hub}/{quote(name)}/resolve/{pin.commit}/{quote(file)}"
-        answer = ask(url, proxy=proxy, headers=part, token=hub_token())
+        answer = ask(url, proxy=network.proxy, headers=part, token=hub_token())
         if answer.status != (206 if part else 200):
             raise ResolveError(
                 f"{file} cannot be read", where=answer.url, found=f"HTTP {answer.status}"
@@ -57,9 +51,7 @@ def _folder(folder: Path) -> Checkpoint:
         if path.is_file()
     }
 
-    def read(name: str, start: int | None) -> bytes | None:
-        if name not in files or (start is None and files[name] > LARGEST_JSON):
-            return None
+    def read(name: str, start: int | None) -> bytes:
         with (folder / name).open("rb") as file:
             return file.read(-1 if start is None else start)
 

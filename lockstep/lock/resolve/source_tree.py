@@ -17,10 +17,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted
 from lockstep.lock.resolve.git import Repository
-from lockstep.lock.resolve.program import run, uv
+from lockstep.lock.resolve.http import Network
+from lockstep.lock.resolve.program import uv
 
 # Building the metadata of a large repository.
 LIMIT_S = 600.0
@@ -54,26 +54,17 @@ class Tree:
     day: str
 
 
-def read_tree(
-    item: GitWanted, commit: str, *, sources: Sources, proxy: Proxy, indexes: dict[str, str]
-) -> Tree:
-    """Name and requirements of a tree; nothing of it is installed.
+def read_tree(item: GitWanted, commit: str, network: Network) -> Tree:
+    """Name and requirements of a branch's tree at one commit; nothing of it is installed.
 
     Taken from pyproject.toml where they stand there, else from vLLM's requirements for CUDA, else
     from the tree's own build backend, which runs on this machine in an environment of its own.
-
-    Args:
-        item: The repository and the branch that has the commit.
-        commit: 40 hexadecimal digits.
-        sources: Names mirrors.
-        proxy: From the inventory.
-        indexes: Variables that tell uv where packages come from.
 
     Raises:
         ResolveError: the commit cannot be fetched, or does not say what it needs.
     """
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
-        clone = _Clone(item, commit, Path(name), sources, proxy)
+        clone = _Clone(item, commit, Path(name), network)
         project = _toml(clone.text("pyproject.toml") or "", clone.where)
         build = {**_LEGACY, **project.get("build-system", {})}
         said = project.get("project", {})
@@ -84,7 +75,7 @@ def read_tree(
         elif "name" in said and "dependencies" not in dynamic:
             title, needs = said["name"], said.get("dependencies", [])
         else:
-            title, needs = _built(clone, build, indexes)
+            title, needs = _built(clone, build)
         return Tree(
             item.url,
             commit,
@@ -98,10 +89,8 @@ def read_tree(
 class _Clone(Repository):
     """One commit of a repository."""
 
-    def __init__(
-        self, item: GitWanted, commit: str, folder: Path, sources: Sources, proxy: Proxy
-    ) -> None:
-        super().__init__(folder, sources, proxy)
+    def __init__(self, item: GitWanted, commit: str, folder: Path, network: Network) -> None:
+        super().__init__(folder, network)
         self.commit = commit
         self.fetch("origin", item, commit, history=False)
 
@@ -115,11 +104,6 @@ class _Clone(Repository):
         """The commit's date."""
         seconds = self.said("show", "--no-patch", "--format=%ct", self.commit)
         return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC).date().isoformat()
-
-    def check_out(self) -> Path:
-        """The whole tree as files."""
-        self.said("checkout", "--quiet", "--detach", self.commit)
-        return self.folder
 
 
 def _listed(clone: _Clone, path: str) -> list[str]:
@@ -153,22 +137,24 @@ shutil.copy(os.path.join(answer, name, "METADATA"), os.path.join(answer, "METADA
 """
 
 
-def _built(clone: _Clone, build: dict[str, Any], indexes: dict[str, str]) -> tuple[str, list[str]]:
+def _built(clone: _Clone, build: dict[str, Any]) -> tuple[str, list[str]]:
     """Name and requirements as the tree's build backend says them."""
-    tree = clone.check_out()
+    clone.said("checkout", "--quiet", "--detach", clone.commit)
+    tree = clone.folder
     with tempfile.TemporaryDirectory(prefix="lockstep-") as name:
         answer = Path(name, "answer")
-        argv = [uv(), "run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
+        argv = ["run", "--quiet", "--no-project", "--isolated", "--python", sys.executable]
         argv += [word for need in build["requires"] for word in ("--with", need)]
         paths = [str(tree / path) for path in build.get("backend-path", ())]
         backend = str(build.get("build-backend", _LEGACY["build-backend"]))
         argv += ["python", "-c", _METADATA, str(tree), str(answer), backend, *paths]
-        done = run(argv, proxy=clone.proxy, environment=indexes, limit_s=LIMIT_S, folder=Path(name))
-        if done.code != 0:
+        done = uv(argv, clone.network, limit_s=LIMIT_S, folder=Path(name))
+        if done.returncode != 0:
+            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
             raise ResolveError(
                 "the source tree does not say what it needs",
                 where=clone.where,
-                found=(done.errors.strip().splitlines() or [f"exit code {done.code}"])[-1][:160],
+                found=last[:160],
                 remedy="Its build backend runs on this machine; see what it lacks there.",
             )
         said = email.parser.Parser().parsestr((answer / "METADATA").read_text(encoding="utf-8"))

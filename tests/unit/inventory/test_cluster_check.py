@@ -171,6 +171,13 @@ pair = checked(
 """
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "pair.py"
+    path.write_text(INVENTORY)
+    return path
+
+
 @pytest.mark.parametrize(
     ("second", "code", "said"),
     [
@@ -180,10 +187,8 @@ pair = checked(
     ],
 )
 def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
-    second: Any, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    second: Any, code: int, said: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "pair.py"
-    path.write_text(INVENTORY)
     answers = {"spark-1": answer(12), "spark-2": second}
     monkeypatch.setattr(cluster_check, "_asked", lambda host, asked: answers[host.name])
     done = CliRunner().invoke(main, ["cluster", "check", str(path)])
@@ -191,12 +196,10 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
 
 
 def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    path = tmp_path / "pair.py"
-    path.write_text(INVENTORY)
     done = CliRunner().invoke(main, ["cluster", "check", str(path)])
     assert done.exit_code == 2
     assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
@@ -206,9 +209,8 @@ def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
 
 @pytest.mark.parametrize("command", ["check", "status"])
 def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
-    command: str, tmp_path: Path
+    command: str, path: Path
 ) -> None:
-    path = tmp_path / "pair.py"
     path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
     done = CliRunner().invoke(main, ["cluster", command, str(path)])
     assert done.exit_code == 2, done.output

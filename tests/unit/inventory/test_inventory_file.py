@@ -132,8 +132,7 @@ CASES = {
         host='{"webui": {"port": "8080"}}',
     ),
     "True is no number": Case(
-        "site.py: webui.port must be a whole number; found True.",
-        host='{"webui": {"port": True}}',
+        "site.py: webui.port must be a whole number; found True.", host='{"webui": {"port": True}}'
     ),
     "a text where a list belongs": Case(
         "site.py: operators must be a list; found 'me'.", host='{"operators": "me"}'
@@ -443,10 +442,7 @@ def damage(repository: Path, case: Case, port: int = 22) -> Path:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_fault_is_named_with_file_key_and_what_is_allowed(
-    name: str,
-    repository: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = CASES[name]
     monkeypatch.setattr(inventory, "REPOSITORY", repository)
@@ -551,9 +547,7 @@ def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: sock
     assert not was_contacted(door)
 
 
-def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(
-    repository: Path,
-) -> None:
+def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(repository: Path) -> None:
     path = repository / "inventories/site.py"
     path.write_text("from lockstep.deploy.checked import checked\nsite = [\n")
     done = deploy(repository, path)

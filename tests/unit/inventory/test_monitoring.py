@@ -9,7 +9,7 @@ from a_spark import spark
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster_join import joined
-from lockstep.inventory.monitoring import Neighbour
+from lockstep.inventory.neighbours import Neighbour
 
 
 def host(number: int, address: str | None = "", **monitoring: Any) -> Any:

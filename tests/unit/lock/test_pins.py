@@ -64,10 +64,7 @@ PINS = Pins(
             ("torch==2.10.0+cu130", "torchvision"),
             "aarch64",
             "3.12",
-            (
-                wheel("torch", "2.10.0+cu130"),
-                wheel("torchvision", "0.25.0+cu130"),
-            ),
+            (wheel("torch", "2.10.0+cu130"), wheel("torchvision", "0.25.0+cu130")),
             {URL: NUMBER_LIKE},
             "2026-11-21",
         ),
@@ -384,10 +381,7 @@ def test_of_two_records_the_later_wins() -> None:
 )
 def test_a_git_address_is_mirrored_by_its_longest_prefix(url: str, address: str) -> None:
     sources = Sources(
-        git={
-            "https://github.com/": "ssh://mirror/",
-            "https://github.com/a/": "git://10.0.0.1/",
-        }
+        git={"https://github.com/": "ssh://mirror/", "https://github.com/a/": "git://10.0.0.1/"}
     )
     assert mirrored(url, sources) == address
 

@@ -76,10 +76,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
         PythonWanted(
             "engine",
             (
-                "torch==2.10.0+cu130",
-                "torchvision",
-                "transformers==5.4.0",
-                "mistral_common",
+                *("torch==2.10.0+cu130", "torchvision", "transformers==5.4.0", "mistral_common"),
                 *TRIPLE,
             ),
             "aarch64",
@@ -89,13 +86,7 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
             exclude_newer="fork",
         ),
         PythonWanted(
-            "engine-build",
-            (),
-            "aarch64",
-            "3.12",
-            trees=(FORK,),
-            build=True,
-            exclude_newer="fork",
+            "engine-build", (), "aarch64", "3.12", trees=(FORK,), build=True, exclude_newer="fork"
         ),
         FORK,
         PrecompiledWanted(FORK, "https://github.com/vllm-project/vllm.git", "aarch64", "cu130"),
@@ -134,8 +125,7 @@ def test_the_inventorys_image_replaces_that_of_recipe_and_fallback() -> None:
 
 def test_a_released_vllm_is_one_of_the_packages() -> None:
     engine = VenvEngine(release="vllm >= 0.20", torch="torch>=2.10", torchvision=None)
-    settings, _ = host(engine=engine)
-    assert engine_sets(settings) == (
+    assert engine_sets(host(engine=engine)[0]) == (
         PythonWanted(
             "engine",
             ("torch>=2.10", "vllm>=0.20", "mistral_common", *TRIPLE),
@@ -157,8 +147,7 @@ def test_a_released_vllm_is_one_of_the_packages() -> None:
 def test_a_release_decides_on_what_it_needs_unless_something_is_said(
     engine: VenvEngine, asked: tuple[str, ...]
 ) -> None:
-    settings, _ = host(engine=engine)
-    (whole,) = engine_sets(settings)
+    (whole,) = engine_sets(host(engine=engine)[0])
     assert whole.asked[: len(asked)] == asked
     assert whole.trees == ()
 

@@ -119,8 +119,7 @@ def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
         "defaults: {port: 1}\ncommand: vllm serve {model} --port {port} --host 0.0.0.0 -tp 1"
     )
     assert line(
-        recipe,
-        overrides={"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1},
+        recipe, overrides={"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1}
     ) == ("vllm serve org/model --port 2 --host 127.0.0.1 -tp 2 --node-rank 1")
 
 

@@ -15,6 +15,7 @@ from lockstep.lock.moving import GitWanted
 from lockstep.lock.pins import GitPin
 from lockstep.lock.resolve import git, program
 from lockstep.lock.resolve.git import resolve_git
+from lockstep.lock.resolve.http import Network
 
 PUBLIC = "https://github.com/someone/engine.git"
 DIRECT = Proxy()
@@ -49,25 +50,25 @@ def mirror(folder: Path) -> Sources:
 
 def test_a_branch_becomes_the_commit_at_its_head(repository: Path) -> None:
     item = GitWanted(PUBLIC, "fix/parsing")
-    pin = resolve_git(item, sources=mirror(repository), proxy=DIRECT)
+    pin = resolve_git(item, Network(mirror(repository)))
     assert pin == GitPin("fix/parsing", run(repository, "rev-parse", "fix/parsing"))
     assert pin.commit != run(repository, "rev-parse", "main")
 
 
 def test_a_branch_is_not_taken_for_another_that_ends_like_it(repository: Path) -> None:
     run(repository, "branch", "other/main", "fix/parsing")
-    pin = resolve_git(GitWanted(PUBLIC, "main"), sources=mirror(repository), proxy=DIRECT)
+    pin = resolve_git(GitWanted(PUBLIC, "main"), Network(mirror(repository)))
     assert pin.commit == run(repository, "rev-parse", "refs/heads/main")
 
 
 def test_a_fixed_commit_stays_without_asking_anybody() -> None:
     item = GitWanted("https://nowhere.invalid/x.git", "main", "ab" * 20)
-    assert resolve_git(item, sources=Sources(), proxy=DIRECT) == GitPin("main", "ab" * 20)
+    assert resolve_git(item, Network(Sources())) == GitPin("main", "ab" * 20)
 
 
 def failure(url: str, branch: str, sources: Sources, proxy: Proxy = DIRECT) -> str:
     with pytest.raises(ResolveError) as caught:
-        resolve_git(GitWanted(url, branch), sources=sources, proxy=proxy)
+        resolve_git(GitWanted(url, branch), Network(sources, proxy))
     return str(caught.value)
 
 
@@ -112,8 +113,7 @@ def test_the_inventorys_proxy_reaches_git() -> None:
     with serving({address: Reply(f"{head}\trefs/heads/main\n".encode())}) as proxy:
         pin = resolve_git(
             GitWanted("http://forge.example/x.git", "main"),
-            sources=Sources(),
-            proxy=Proxy(http=proxy.url),
+            Network(Sources(), Proxy(http=proxy.url)),
         )
     assert pin.commit == head
 

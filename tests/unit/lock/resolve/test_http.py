@@ -15,11 +15,6 @@ from lockstep.lock.resolve import http
 DIRECT = Proxy()
 
 
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-
-
 def failure(url: str, proxy: Proxy = DIRECT) -> str:
     with pytest.raises(ResolveError) as caught:
         http.ask(url, proxy=proxy)

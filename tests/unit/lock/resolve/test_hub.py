@@ -9,10 +9,10 @@ import pytest
 from local_server import LocalServer, Reply, Seen, as_json, refused_address, serving
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin
-from lockstep.lock.resolve import http
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.hub import hub_token, resolve_model
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -38,19 +38,11 @@ def info(**more: Any) -> Reply:
     return as_json({"sha": COMMIT, "gated": False, "siblings": [WEIGHTS, EMPTY, CONFIG]} | more)
 
 
-@pytest.fixture(autouse=True)
-def _nobodys_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
-    monkeypatch.delenv("HF_TOKEN_PATH", raising=False)
-
-
 def resolve(
     server: LocalServer, *files: str, revision: str = "main", at: str | None = None
 ) -> ModelPin:
     item = ModelWanted("org/name", revision, files)
-    return resolve_model(item, sources=Sources(hub=f"{server.url}/"), proxy=Proxy(), at=at)
+    return resolve_model(item, Network(Sources(hub=f"{server.url}/")), at=at)
 
 
 def failure(server: LocalServer, *files: str) -> str:
@@ -123,7 +115,7 @@ def test_a_mirrors_login_is_kept_from_page_to_page_of_the_same_server(elsewhere:
         with serving({MAIN: info(siblings=[{"rfilename": "x"}]), tree: first}) as server:
             private = Sources(hub=server.url.replace("http://", "http://anna:geheim@"))
             item = ModelWanted("org/name", "main", ())
-            pin = resolve_model(item, sources=private, proxy=Proxy())
+            pin = resolve_model(item, Network(private))
     assert [file.path for file in pin.files] == ["config.json"]
     assert all("Authorization" in seen.headers for seen in server.seen)
     assert all("Authorization" not in seen.headers for seen in other.seen)
@@ -251,4 +243,4 @@ def test_a_borrowed_file_that_does_not_exist_is_named() -> None:
 def test_a_hub_that_is_not_there_is_named() -> None:
     item = ModelWanted("org/name", "main")
     with pytest.raises(ResolveError, match="the server cannot be reached"):
-        resolve_model(item, sources=Sources(hub=f"http://{refused_address()}"), proxy=Proxy())
+        resolve_model(item, Network(Sources(hub=f"http://{refused_address()}")))

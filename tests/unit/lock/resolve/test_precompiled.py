@@ -16,10 +16,10 @@ from local_server import Answers, LocalServer, Reply, as_json, refused_address, 
 from lab.git.git_content import FORK_BRANCH, _fork
 from lab.packages.precompiled import CONTENT, PART, publish
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitWanted, PrecompiledWanted
 from lockstep.lock.pins import PrecompiledPin
-from lockstep.lock.resolve import http
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.precompiled import resolve_precompiled
 from tests.unit.lock.resolve.test_git import run
 
@@ -27,11 +27,6 @@ FORK, UPSTREAM = "https://git.example/me/vllm.git", "https://git.example/vllm/vl
 BODY = b"compiled" * 1000
 FILE = "vllm-0.19.1.dev5+gabc.cu130-cp38-abi3-manylinux_2_35_aarch64.whl"
 WANTED = PrecompiledWanted(GitWanted(FORK, "fix"), UPSTREAM, "aarch64", "cu130")
-
-
-@pytest.fixture(autouse=True)
-def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
 
 
 class Site:
@@ -81,7 +76,7 @@ class Site:
         with serving(answers) as server:
             sources = self.sources(f"{server.url}/")
             try:
-                return resolve_precompiled(item, self.tree, sources=sources, proxy=Proxy(), old=old)
+                return resolve_precompiled(item, self.tree, Network(sources), old=old)
             finally:
                 seen(server)
 
@@ -206,7 +201,7 @@ def test_the_labs_server_is_laid_out_as_vllms(tmp_path: Path) -> None:
     item = PrecompiledWanted(GitWanted(url, FORK_BRANCH), url, platform.machine(), "cu130")
     with serving(answers) as server:
         sources = Sources(git={"https://git.example/": f"{tmp_path}/"}, vllm_wheels=server.url)
-        found = resolve_precompiled(item, head, sources=sources, proxy=Proxy())
+        found = resolve_precompiled(item, head, Network(sources))
     assert (found.commit, found.file) == (base, wheel.name)
     assert found.sha256 == hashlib.sha256(wheel.read_bytes()).hexdigest()
     with zipfile.ZipFile(wheel) as archive:

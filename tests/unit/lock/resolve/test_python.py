@@ -18,25 +18,18 @@ from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted, PythonWanted
 from lockstep.lock.pins import WheelPin
-from lockstep.lock.resolve import program, python
-from lockstep.lock.resolve.program import uv
+from lockstep.lock.resolve import program
+from lockstep.lock.resolve.http import Network
+from lockstep.lock.resolve.program import find_uv
 from lockstep.lock.resolve.python import Before, NoSolution, resolve_python
 from lockstep.lock.resolve.source_tree import Tree
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_uv")]
 
 AARCH64 = "cp312-cp312-manylinux_2_28_aarch64"
 X86_64 = "cp312-cp312-manylinux_2_28_x86_64"
 ANY = "py3-none-any"
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache_and_no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def wheel(name: str, version: str, tag: str = ANY, needs: Iterable[str] = ()) -> tuple[str, bytes]:
@@ -95,7 +88,7 @@ def wanted(*asked: str, architecture: str = "aarch64", **more: object) -> Python
 
 
 def resolve(server: LocalServer, item: PythonWanted, *trees: Tree, **more: Any) -> tuple[str, ...]:
-    pin = resolve_python(item, sources=sources(server), proxy=Proxy(), trees=trees, **more)
+    pin = resolve_python(item, Network(sources(server)), trees=trees, **more)
     assert (pin.asked, pin.architecture, pin.python) == (item.asked, item.architecture, item.python)
     return tuple(f"{wheel.name}=={wheel.version}" for wheel in pin.packages)
 
@@ -123,9 +116,7 @@ def test_a_bare_name_is_the_newest_release_and_everything_that_it_needs() -> Non
 def test_every_package_is_one_file_with_its_hash() -> None:
     file, content = wheel("mistral-common", "1.7.0")
     with serving(PLAIN) as server:
-        pin = resolve_python(
-            wanted("mistral_common<1.8"), sources=sources(server), proxy=Proxy(), trees=()
-        )
+        pin = resolve_python(wanted("mistral_common<1.8"), Network(sources(server)), trees=())
     sha256 = hashlib.sha256(content).hexdigest()
     assert pin.packages == (WheelPin("mistral-common", "1.7.0", file, sha256),)
 
@@ -156,7 +147,7 @@ def test_of_several_wheels_that_would_do_the_most_alike_is_taken() -> None:
     others = ("py3-none-any", "cp39-abi3-manylinux2014_aarch64", AARCH64)
     files = index("simple", *(wheel("some", "1.0", tag) for tag in others), alike)
     with serving(files) as server:
-        pin = resolve_python(wanted("some"), sources=sources(server), proxy=Proxy())
+        pin = resolve_python(wanted("some"), Network(sources(server)))
     assert [each.file for each in pin.packages] == [alike[0]]
 
 
@@ -181,7 +172,7 @@ def test_what_a_source_tree_needs_is_locked_with_the_rest_but_not_the_tree_itsel
     item = wanted("second==2.0", trees=(GitWanted(fork.url, "main"),))
     with serving(SEVERAL) as server:
         assert resolve(server, item, fork) == ("first==1.0", "second==2.0")
-        pin = resolve_python(item, sources=sources(server), proxy=Proxy(), trees=[fork])
+        pin = resolve_python(item, Network(sources(server)), trees=[fork])
         building = replace(item, asked=(), build=True)
         assert resolve(server, building, fork) == ("setuptools==80.0",)
     assert pin.trees == {fork.url: fork.commit}
@@ -199,8 +190,7 @@ def test_of_an_older_lock_only_what_is_named_moves() -> None:
     with serving(SEVERAL | PLAIN) as server:
         older = resolve_python(
             replace(item, asked=("first", "mistral_common<1.8", "second<2")),
-            sources=sources(server),
-            proxy=Proxy(),
+            Network(sources(server)),
         )
         kept = resolve(server, item, before=Before(older))
         moved = resolve(server, item, before=Before(older, frozenset({"mistral-common"})))
@@ -294,9 +284,7 @@ DATED = {
 def test_what_was_uploaded_after_the_day_does_not_count(until: str | None, version: str) -> None:
     item = dated(exclude_newer=until)
     with serving(DATED) as server:
-        pin = resolve_python(
-            item, sources=sources(server), proxy=Proxy(), trees=[tree("vllm", "some")]
-        )
+        pin = resolve_python(item, Network(sources(server)), trees=[tree("vllm", "some")])
     assert pin.versions == {"needed": "2.0", "some": version, "torch": "2.10.0+cu130"}
     assert pin.exclude_newer == until
 
@@ -331,10 +319,7 @@ def flashinfer(python: str, cubin: str, cache: str) -> dict[str, Reply]:
             *(wheel(TRIPLE[0], version) for version in python.split()),
             *(wheel(TRIPLE[1], version) for version in cubin.split()),
         ),
-        **index(
-            "flashinfer",
-            *(wheel(TRIPLE[2], version, AARCH64) for version in cache.split()),
-        ),
+        **index("flashinfer", *(wheel(TRIPLE[2], version, AARCH64) for version in cache.split())),
     }
 
 
@@ -411,7 +396,7 @@ def test_an_index_that_is_not_there_is_named_without_its_password(
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     given = Sources(python_index=f"http://user:secret@{refused_address()}/simple/")
     with pytest.raises(ResolveError) as caught:
-        resolve_python(wanted("uv"), sources=given, proxy=Proxy())
+        resolve_python(wanted("uv"), Network(given))
     message = str(caught.value)
     assert not isinstance(caught.value, NoSolution)
     assert (
@@ -421,19 +406,18 @@ def test_an_index_that_is_not_there_is_named_without_its_password(
     assert "secret" not in message
 
 
-def test_the_passwords_of_an_index_are_on_no_command_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_passwords_of_an_index_are_on_no_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
+    run = program.run
 
     def spy(argv: list[str], **more: Any) -> program.Result:
         seen.append(argv)
-        return program.run(argv, **more)
+        return run(argv, **more)
 
-    monkeypatch.setattr(python, "run", spy)
+    monkeypatch.setattr(program, "run", spy)
     with serving(PLAIN) as server:
         given = Sources(python_index=server.url.replace("//", "//user:secret@") + "/simple/")
-        pin = resolve_python(wanted("mistral_common"), sources=given, proxy=Proxy())
+        pin = resolve_python(wanted("mistral_common"), Network(given))
     assert pin.versions["mistral-common"] == "1.8.5"
     assert server.seen[-1].headers["Authorization"].startswith("Basic ")
     assert not [word for argv in seen for word in argv if "secret" in word]
@@ -444,7 +428,7 @@ def test_the_inventorys_proxy_reaches_uv() -> None:
     with serving(files) as proxy:
         given = Sources(python_index="http://index.example/simple/")
         settings = Proxy(http=proxy.url)
-        pin = resolve_python(wanted("mistral_common"), sources=given, proxy=settings)
+        pin = resolve_python(wanted("mistral_common"), Network(given, settings))
     assert pin.versions["mistral-common"] == "1.8.5"
 
 
@@ -452,4 +436,4 @@ def test_a_machine_without_uv_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResolveError, match="uv was not found"):
-        uv()
+        find_uv()

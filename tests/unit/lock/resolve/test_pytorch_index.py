@@ -19,10 +19,10 @@ import pytest
 from local_server import LocalServer, Reply, serving
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin, WheelPin
-from lockstep.lock.resolve import http
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.onhost.environment import wheel_store
 from lockstep.onhost.fetch import peer_client
@@ -39,15 +39,7 @@ OTHERS = (
 # What PyPI has under the same version is built without CUDA.
 PYPI = index("simple", wheel("torch", "2.10.0", AARCH64), wheel("sympy", "1.14.0", ANY))
 ITEM = PythonWanted("engine", ("torch==2.10.0+cu130",), "aarch64", "3.12")
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
+pytestmark = pytest.mark.usefixtures("own_uv")
 
 
 @pytest.fixture
@@ -90,7 +82,7 @@ def resolve(server: LocalServer, before: Before = NOTHING) -> PythonPin:
         torch_index=f"{server.url}/whl/cu130",
         flashinfer_index=None,
     )
-    return resolve_python(ITEM, sources=sources, proxy=Proxy(), before=before)
+    return resolve_python(ITEM, Network(sources), before=before)
 
 
 def torch_of(pin: PythonPin) -> WheelPin:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.onhost.core import schema
 from lockstep.onhost.environment import wheel_store
@@ -28,7 +29,7 @@ def wanted(name: str, *asked: str) -> PythonWanted:
 
 def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs() -> None:
     item = wanted("engine", "torch==2.13.0", "torchvision", "vllm==0.32.0", "mistral_common")
-    pin = resolve_python(item, sources=INDEX, proxy=Proxy())
+    pin = resolve_python(item, Network(INDEX))
     assert schema.build(PythonPin, asdict(pin), where="the lock", error=InventoryError) == pin
     assert pin.versions["torch"] == "2.13.0" and pin.versions["vllm"] == "0.32.0"
     # CUDA's libraries come along, of the generation that a Spark has.
@@ -41,29 +42,22 @@ def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs()
 
 def test_the_release_that_the_readme_names_agrees_with_what_is_asked_beside_it() -> None:
     item = wanted("engine", "torch", "torchvision", "vllm==0.20.2", "mistral_common")
-    pin = resolve_python(item, sources=INDEX, proxy=Proxy())
+    pin = resolve_python(item, Network(INDEX))
     assert (pin.versions["vllm"], pin.versions["torch"]) == ("0.20.2", "2.11.0")
 
 
 @pytest.mark.parametrize("moved", [frozenset(), frozenset({"uvicorn"})])
 def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None:
-    older = resolve_python(
-        wanted("tools", "uvicorn==0.34.0", "click==8.1.8"), sources=INDEX, proxy=Proxy()
-    )
+    older = resolve_python(wanted("tools", "uvicorn==0.34.0", "click==8.1.8"), Network(INDEX))
     pin = resolve_python(
-        wanted("tools", "uvicorn", "click"),
-        sources=INDEX,
-        proxy=Proxy(),
-        before=Before(older, moved),
+        wanted("tools", "uvicorn", "click"), Network(INDEX), before=Before(older, moved)
     )
     assert pin.versions["click"] == "8.1.8"
     assert (pin.versions["uvicorn"] == "0.34.0") == (not moved)
 
 
 def test_a_host_fetches_locked_wheels_from_the_index_of_its_pip(tmp_path: Path) -> None:
-    pin = resolve_python(
-        wanted("tools", "uvicorn", "huggingface_hub"), sources=INDEX, proxy=Proxy()
-    )
+    pin = resolve_python(wanted("tools", "uvicorn", "huggingface_hub"), Network(INDEX))
     # pip takes no wheel of another architecture than its own.
     every = [
         wheel_store.Wheel(**vars(each)) for each in pin.packages if each.file.endswith("-any.whl")

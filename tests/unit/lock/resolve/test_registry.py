@@ -10,9 +10,10 @@ import pytest
 from local_server import LocalServer, Reply, Seen, serving
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ImageWanted
 from lockstep.lock.pins import ImagePin
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.registry import resolve_image
 
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -38,10 +39,7 @@ OTHER_DIGEST, AMD64 = content({**MANIFEST_VALUE, "layers": [{"size": 7}]})
 
 
 def entry(digest: str, architecture: str, **more: str) -> dict[str, Any]:
-    return {
-        "digest": digest,
-        "platform": {"os": "linux", "architecture": architecture, **more},
-    }
+    return {"digest": digest, "platform": {"os": "linux", "architecture": architecture, **more}}
 
 
 INDEX_VALUE = {
@@ -70,13 +68,10 @@ def sources(server: LocalServer, *registries: str) -> Sources:
 
 
 def resolve(
-    server: LocalServer,
-    reference: str,
-    architecture: str = "aarch64",
-    given: Sources | None = None,
+    server: LocalServer, reference: str, architecture: str = "aarch64", given: Sources | None = None
 ) -> ImagePin:
     item = ImageWanted(reference, architecture)
-    return resolve_image(item, sources=given or sources(server), proxy=Proxy())
+    return resolve_image(item, Network(given or sources(server)))
 
 
 def failure(server: LocalServer, reference: str, architecture: str = "aarch64") -> str:

@@ -12,11 +12,11 @@ import pytest
 from local_server import Reply, Seen, serving
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock import resolve as package
 from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWanted
 from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
-from lockstep.lock.resolve import ResolveErrors, announce, http, program, resolve
+from lockstep.lock.resolve import Network, ResolveErrors, announce, program, resolve
 from tests.unit.lock.resolve.test_git import make_repository, run
 from tests.unit.lock.resolve.test_hub import COMMIT, FILES, MAIN, info
 from tests.unit.lock.resolve.test_python import PLAIN, wheel
@@ -30,15 +30,7 @@ WANTED = (
     ImageWanted(IMAGE, "aarch64"),
     ModelWanted("org/name", "main"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(http, "PAUSE", 0.0)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.delenv("HF_TOKEN", raising=False)
+pytestmark = pytest.mark.usefixtures("own_uv")
 
 
 def mirrors(host: str, folder: Path) -> Sources:
@@ -59,8 +51,7 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
         pins = resolve(
             WANTED,
             Pins(),
-            sources=mirrors(server.host, repository.parent),
-            proxy=Proxy(),
+            network=Network(mirrors(server.host, repository.parent)),
             report=lines.append,
         )
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
@@ -106,11 +97,11 @@ KNOWN = Pins(
 
 def test_what_the_record_holds_is_not_asked_for_again() -> None:
     nowhere = Sources(hub="http://nowhere.invalid")
-    assert resolve(WANTED, KNOWN, sources=nowhere, proxy=Proxy(), report=print) == KNOWN
+    assert resolve(WANTED, KNOWN, network=Network(nowhere), report=print) == KNOWN
 
 
 def test_entries_that_nobody_wants_today_stay_in_the_record() -> None:
-    assert resolve((), KNOWN, sources=Sources(), proxy=Proxy(), report=print) == KNOWN
+    assert resolve((), KNOWN, network=Network(Sources()), report=print) == KNOWN
 
 
 def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
@@ -119,8 +110,7 @@ def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
         pins = resolve(
             (ModelWanted("org/name", "main"),),
             Pins(models={"org/name": borrowed}),
-            sources=Sources(hub=server.url),
-            proxy=Proxy(),
+            network=Network(Sources(hub=server.url)),
             report=lambda line: None,
         )
     assert (pins.models["org/name"].files, pins.models["org/name"].commit) == (FILES, COMMIT)
@@ -130,11 +120,7 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
     lines: list[str] = []
     with serving({MAIN: info()}) as server, pytest.raises(ResolveErrors) as caught:
         resolve(
-            WANTED,
-            Pins(),
-            sources=mirrors(server.host, tmp_path),
-            proxy=Proxy(),
-            report=lines.append,
+            WANTED, Pins(), network=Network(mirrors(server.host, tmp_path)), report=lines.append
         )
     assert [failure.where.partition(" ")[0] for failure in caught.value.failures] == [
         "environment",
@@ -149,7 +135,7 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
 def test_a_single_failure_is_just_that_failure() -> None:
     item = (ModelWanted("org/name", "main"),)
     with serving({}) as server, pytest.raises(ResolveError) as caught:
-        resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
+        resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=print)
     assert not isinstance(caught.value, ResolveErrors)
     assert caught.value.where == "org/name"
 
@@ -158,7 +144,7 @@ def test_nonsense_from_a_source_never_enters_the_record() -> None:
     nonsense = {"rfilename": "a.safetensors", "size": 1, "lfs": {"sha256": "no hash", "size": 1}}
     item = (ModelWanted("org/name", "main"),)
     with serving({MAIN: info(siblings=[nonsense])}) as server, pytest.raises(ResolveError) as found:
-        resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=print)
+        resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=print)
     assert "the source's answer cannot be used: files['a.safetensors'].sha256 is not a hash" in str(
         found.value
     )
@@ -180,7 +166,7 @@ def test_what_takes_long_is_named_while_it_does(monkeypatch: pytest.MonkeyPatch)
 
     item = (ModelWanted("org/name", "main"),)
     with serving({MAIN: slow}) as server:
-        resolve(item, Pins(), sources=Sources(hub=server.url), proxy=Proxy(), report=report)
+        resolve(item, Pins(), network=Network(Sources(hub=server.url)), report=report)
     assert lines.get() == "still asking for org/name"
 
 
@@ -207,7 +193,7 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
     with serving({"/git/x.git/info/refs": silent, MAIN: once_git_waits}) as server:
         sources = Sources(hub=server.url, git={"https://github.com/someone/": f"{server.url}/git/"})
         with pytest.raises(KeyboardInterrupt):
-            resolve(wanted, Pins(), sources=sources, proxy=Proxy(), report=interrupt)
+            resolve(wanted, Pins(), network=Network(sources), report=interrupt)
         assert all(process.poll() is not None for process in list(program._running))
         release.set()
 

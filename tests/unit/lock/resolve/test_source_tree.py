@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from lockstep.core.errors import ResolveError
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitWanted
+from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.source_tree import Tree, read_tree
 from tests.unit.lock.resolve.test_git import run
 
@@ -56,7 +57,7 @@ def repository(folder: Path, files: dict[str, str]) -> tuple[Path, str]:
 def read(folder: Path, commit: str) -> Tree:
     sources = Sources(git={"https://git.example/": f"{folder}/"})
     item = GitWanted(URL, "main")
-    return read_tree(item, commit, sources=sources, proxy=Proxy(), indexes={})
+    return read_tree(item, commit, Network(sources))
 
 
 def test_what_stands_in_pyproject_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from local_server import LocalServer, Reply, Seen, serving
 
-from lockstep.inventory.settings import Proxy, Sources
+from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitWanted
 from lockstep.lock.resolve.git import resolve_git
+from lockstep.lock.resolve.http import Network
 from lockstep.onhost.environment import git_source
 from lockstep.onhost.fetch import peer_client, url_login
 from tests.unit.lock.resolve.test_git import make_repository, run
@@ -70,7 +71,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]
 def test_a_branch_of_a_private_mirror_is_resolved(private: Mirror) -> None:
     public = "https://github.com/someone/engine.git"
     sources = Sources(git={public: private.address})
-    pin = resolve_git(GitWanted(public, "fix/parsing"), sources=sources, proxy=Proxy())
+    pin = resolve_git(GitWanted(public, "fix/parsing"), Network(sources))
     assert pin.commit == run(private.repository, "rev-parse", "fix/parsing")
     assert not any(word in private.told() for word in (PASSWORD, QUOTED))
 
