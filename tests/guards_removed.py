@@ -130,7 +130,7 @@ GUARDS = (
     Guard(
         "a request that failed is not taken for one that arrived",
         "lockstep/onhost/monitoring/alert_test.py",
-        '            if wrong > failed:\n                return "it did not take the message"\n',
+        '        if wrong > failed:\n            return "it did not take the message"\n',
         "",
         "tests/render/test_alertmanager_by_itself.py",
     ),

@@ -47,11 +47,8 @@ class Silences:
                     self._last(self._ids, reason)
                 elif reason in self._ids:
                     self._end(self._ids, reason)
-        except Unreachable as fault:
+        except (Unreachable, Refused) as fault:
             # It may have been started anew, and know none of them.
-            self._ids = None
-            return str(fault)
-        except Refused as fault:
             self._ids = None
             return str(fault)
         return ""

@@ -19,18 +19,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lockstep.onhost.core import (
-    atomic,
-    errors,
-    layout,
-    meminfo,
-    output,
-    program,
-    switch_lock,
-)
+from lockstep.onhost.core import atomic, errors, layout, meminfo, output, program, switch_lock
 from lockstep.onhost.monitoring import looks, silences
 from lockstep.onhost.monitoring.alertmanager import Alertmanager
-from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, Sample, text
+from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, Sample, of, text
 from lockstep.onhost.monitoring.silences import Silences
 from lockstep.onhost.system import gpu
 
@@ -41,10 +33,6 @@ _HANGS_S = 60.0
 
 def quick(paths: layout.Paths, reading: gpu.Reading) -> Iterator[Sample]:
     """What a black box needs: each second, and without a program or a request."""
-
-    def of(name: str, value: float, **labels: str) -> Sample:
-        return Sample(f"lockstep_{name}", value, labels)
-
     yield of("metrics_written_timestamp_seconds", round(time.time(), 3))
     yield of("memory_available_bytes", int(meminfo.memory(paths.proc).available * meminfo.GIB))
     yield of("switch_running", int(switch_lock.holder(paths.switch_lock) is not None))
@@ -123,11 +111,6 @@ def _expiry(certificate: str) -> looks.Expiry:
     return looks.Expiry(certificate, read)
 
 
-def tell(line: str) -> None:
-    """One line for the journal."""
-    output.say(f"lockstep metrics: {line}")
-
-
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = program.parser(__doc__)
@@ -149,5 +132,5 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             # Nothing that ails one look may end the rest.
             if str(problem) != told:
                 told = str(problem)
-                tell(told)
+                output.say(f"lockstep metrics: {told}")
         time.sleep(max(0.0, now + QUICK_S - time.monotonic()))
