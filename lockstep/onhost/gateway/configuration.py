@@ -14,6 +14,7 @@ from lockstep.onhost.core import config
 
 #: Headers between two gateways: the key, and whom the first one found.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
+PEER_HEADERS = (PEER_KEY.encode(), PEER_PERSON.encode(), PEER_ROLE.encode())
 #: Names of systemd credentials: the key of this host's open ports, and the gateways' own.
 API_KEY_CREDENTIAL, PEER_KEY_CREDENTIAL = "api-key", "peer-key"
 #: The Unix socket of a `tls` door.

@@ -127,11 +127,7 @@ def digest(key: bytes) -> str:
 
 
 def given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """The keys that a request carries: as OpenAI's clients send them, and as Anthropic's do.
-
-    Args:
-        headers: Names in lower case, with values, as ASGI has them.
-    """
+    """The keys that a request carries: as OpenAI's clients send them, and as Anthropic's do."""
     found = []
     for name, value in headers:
         if name == b"authorization":
@@ -186,12 +182,7 @@ def _broken(
 
 
 class Keys:
-    """The keys of one host, read again when their file has changed.
-
-    Args:
-        path: keys.json. Without it nobody has a key.
-        now: The time; another one in tests.
-    """
+    """The keys of one host, read again when their file has changed; without it nobody has one."""
 
     def __init__(self, path: Path = PATH, now: Now = utc) -> None:
         self._path = path
@@ -200,11 +191,7 @@ class Keys:
         self._entries: list[Entry] = []
 
     def who(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
-        """Whose key a request carries; None for none, an unknown, an expired or a revoked one.
-
-        Args:
-            headers: Names in lower case, with values, as ASGI has them.
-        """
+        """Whose key a request carries; None for none, an unknown, an expired or a revoked one."""
         self._look()
         now, found = self._now(), None
         for key in given(headers):

@@ -54,11 +54,9 @@ def _unusable(what: str, *, where: str, **_: Any) -> errors.Problem:
 
 
 class Usage:
-    """Counts of all persons, written to a file while `keep` runs.
+    """Counts of all persons, written to usage.json while `keep` runs.
 
-    Args:
-        path: usage.json. One that cannot be read is told once, and begun anew.
-        now: The time; another one in tests.
+    A file that cannot be read is told once, and begun anew.
     """
 
     def __init__(self, path: Path = PATH, now: keys.Now = keys.utc) -> None:

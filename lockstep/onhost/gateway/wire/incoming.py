@@ -75,9 +75,7 @@ class Document:
     def rewritten(self, model: str | None, merge: bool) -> bytes:
         """The body with another model's name, or its messages merged; every other byte as it was.
 
-        Args:
-            model: In place of the one that it has; None: that one stays.
-            merge: Whether messages of one role in a row become one.
+        `model`: None, and its own stays. `merge`: messages of one role in a row become one.
         """
         new: dict[str, Any] = {}
         if model is not None and self.members["model"].value != model:

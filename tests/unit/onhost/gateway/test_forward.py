@@ -13,21 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gateway_process import Spark, prepared, running, start
+from gateway_process import CHAT, OK, STREAM, TWO, Spark, prepared, running, start
 from lab_servers import free_port, until
-from raw_engine import Pair, Wire, notified
+from raw_engine import Pair, Wire, chunk, notified
 
 from lockstep.onhost.gateway import server
 from lockstep.onhost.gateway.configuration import Door
-
-CHAT = "/v1/chat/completions"
-TWO = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 @pytest.fixture(scope="module")
