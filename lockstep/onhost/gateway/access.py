@@ -15,10 +15,8 @@ from lockstep.onhost.gateway.keys import Keys, Person
 from lockstep.onhost.gateway.peers import Peers
 from lockstep.onhost.gateway.wire.answers import Headers, Refused
 
-#: Who asks from the host itself, without a key.
-LOCAL = Person(keys.LOCAL, "use")
-#: Who asks with the key of this host's open ports.
-HOST_KEY = Person(keys.HOST_KEY, "use")
+LOCAL = Person(keys.LOCAL, "use")  #: Who asks from the host itself, without a key.
+HOST_KEY = Person(keys.HOST_KEY, "use")  #: Who asks with the key of this host's open ports.
 #: Headers that carry a key; no engine, and no other gateway, sees one.
 KEY_HEADERS = (b"authorization", b"x-api-key")
 # Green or not is all that it says, and load balancers ask without a key.
@@ -32,27 +30,18 @@ _NO_KEY = "a key is needed: Authorization: Bearer KEY. Your operator makes one w
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks.
+    """Who asks."""
 
-    Attributes:
-        person: Whom requests are counted for.
-        limited: Whether the bound of a key holds for it: not without a key, from this host.
-        hops: Gateways that the request came through.
-    """
-
-    person: Person
+    person: Person  #: Whom requests are counted for.
+    #: Whether the bound of a key holds for it: not without a key, from this host.
     limited: bool = True
-    hops: int = 0
+    hops: int = 0  #: Gateways that the request came through.
 
 
 class Access:
     """Judges requests by their door and their headers.
 
-    Args:
-        gateway: Its doors and names.
-        people: Keys of persons.
-        peers: The other gateways, who prove themselves.
-        host_key: Key of this host's open ports; None: it has none.
+    `host_key` is the key of this host's open ports; None: it has none.
     """
 
     def __init__(self, gateway: Gateway, people: Keys, peers: Peers, host_key: str | None) -> None:

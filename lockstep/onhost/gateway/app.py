@@ -39,8 +39,7 @@ MODEL_PATHS = (
     *("/tokenize", "/detokenize"),
 )
 CHAT = "/v1/chat/completions"
-#: Paths without any fact, which answer without a key.
-FREE = ("/", "/health", "/root.crt")
+FREE = ("/", "/health", "/root.crt")  #: Paths without any fact, which answer without a key.
 #: When a cold target is worth asking again, seconds: a quick switch.
 COLD_RETRY_S = 60
 _DOWN_RETRY_S = 5
@@ -286,26 +285,23 @@ class Application:
     async def _through(self, scope: Message, body: Body, send: Send) -> None:
         door = scope["state"]["door"]
         answer = Answer(send, answers.api_of(scope["path"]), None)
-        try:
-            serving = await self.hot.serving(door.targets[0])
-            if serving is None:
-                raise Refused(503, f"{door.targets[0]} is loading or down", "down", _DOWN_RETRY_S)
-            named = {name for name, _ in scope["headers"]}
-            # A key that the port asks for ends here; one for the engine passes.
-            dropped = () if is_loopback(door.address) else KEY_HEADERS
-            headers = _headers(scope, *dropped, length=True)
-            content: Content = None
-            reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
-            if reads and b"content-encoding" not in named:
-                content = self._judged(await body.whole(self._most), scope["path"], serving.name)
-                headers = _headers(scope, *dropped)
-            elif named & {b"content-length", b"transfer-encoding"}:
-                content = body.chunks()
-            else:
-                body.nothing_expected()
-            await self._to_engine(answer, scope, serving, headers, content)
-        except Refused as refused:
-            await self._told(answer, scope, refused)
+        serving = await self.hot.serving(door.targets[0])
+        if serving is None:
+            raise Refused(503, f"{door.targets[0]} is loading or down", "down", _DOWN_RETRY_S)
+        named = {name for name, _ in scope["headers"]}
+        # A key that the port asks for ends here; one for the engine passes.
+        dropped = () if is_loopback(door.address) else KEY_HEADERS
+        headers = _headers(scope, *dropped, length=True)
+        content: Content = None
+        reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
+        if reads and b"content-encoding" not in named:
+            content = self._judged(await body.whole(self._most), scope["path"], serving.name)
+            headers = _headers(scope, *dropped)
+        elif named & {b"content-length", b"transfer-encoding"}:
+            content = body.chunks()
+        else:
+            body.nothing_expected()
+        await self._to_engine(answer, scope, serving, headers, content)
 
     def _judged(self, body: bytes, path: str, target: str) -> bytes:
         """A body for a target's own port: what is no JSON object is the engine's to judge."""
@@ -353,14 +349,14 @@ def _gone(twin: str) -> Refused:
     return Refused(502, said, "twin", _DOWN_RETRY_S)
 
 
+@dataclass
 class _Raw:
     """An endpoint that Starlette calls as ASGI, without a request object of its own."""
 
-    def __init__(self, endpoint: Callable[[Message, Receive, Send], Awaitable[None]]) -> None:
-        self._endpoint = endpoint
+    endpoint: Callable[[Message, Receive, Send], Awaitable[None]]
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        await self._endpoint(scope, receive, send)
+        await self.endpoint(scope, receive, send)
 
 
 def _caller(scope: Message) -> Caller:

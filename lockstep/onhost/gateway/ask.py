@@ -13,8 +13,7 @@ from lockstep.onhost.systemd import transient
 
 SOCKET = Path("/run/lockstep-gateway-switch.sock")
 UNIT = "lockstep-gateway-switch.socket"
-# A line of a switch is a few hundred characters.
-_LONGEST = 1 << 20
+_LONGEST = 1 << 20  # A line of a switch is a few hundred characters.
 
 
 async def switch(

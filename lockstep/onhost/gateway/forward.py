@@ -29,10 +29,8 @@ _HOP_BY_HOP = frozenset(
 )
 _CONNECT_TIMEOUT_S = 5.0
 _TIMEOUT = {"connect": _CONNECT_TIMEOUT_S, "read": None, "write": None}
-# An error of an engine that comes after a stream has begun.
-_LONGEST_ERROR = 64 * 1024
-#: When an engine that does not listen is worth asking again, seconds.
-_RETRY_S = 5
+_LONGEST_ERROR = 64 * 1024  # An error of an engine that comes after a stream has begun.
+_RETRY_S = 5  #: When an engine that does not listen is worth asking again, seconds.
 
 
 class Upstream:

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from lockstep.onhost.gateway.configuration import Limits
 from lockstep.onhost.gateway.wire.answers import Refused
 
-#: When a full gateway is worth asking again, seconds.
-RETRY_S = 5
-#: Bodies that are held at once, as a multiple of the largest one.
-_BODIES = 8
+RETRY_S = 5  #: When a full gateway is worth asking again, seconds.
+_BODIES = 8  #: Bodies that are held at once, as a multiple of the largest one.
 
 
 class Slots:

@@ -49,20 +49,14 @@ def policy(text: str) -> str:
 
 @dataclass
 class Page:
-    """The handlers; who may come here is decided before them.
+    """The handlers; who may come here is decided before them."""
 
-    Attributes:
-        facts: Of this host.
-        peers: The facts of other hosts by name, {"fault": why} where one does not tell; None:
-            there are no others.
-        path: The page as the deploy wrote it.
-        kept_by: Who keeps the last hour; None: nobody does.
-    """
-
-    facts: Facts
+    facts: Facts  #: Of this host.
+    #: The facts of other hosts by name, {"fault": why} where one does not tell; None: there are no
+    #: others.
     peers: Peers | None = None
-    path: Path = PAGE
-    kept_by: History | None = None
+    path: Path = PAGE  #: The page as the deploy wrote it.
+    kept_by: History | None = None  #: Who keeps the last hour; None: nobody does.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _kept: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
 
@@ -88,9 +82,8 @@ class Page:
         accepts = request.headers.get("accept", "")
         if "stream" in request.query_params or "text/event-stream" in accepts:
             headers = {**_HEADERS, "x-accel-buffering": "no"}
-            return StreamingResponse(
-                self._events(person, alone), media_type="text/event-stream", headers=headers
-            )
+            events = self._events(person, alone)
+            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
         return JSONResponse(await self._now(person, alone), headers=_HEADERS)
 
     async def _events(self, person: Person, alone: bool) -> AsyncIterator[str]:

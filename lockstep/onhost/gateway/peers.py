@@ -27,8 +27,7 @@ from lockstep.onhost.gateway.wire.answers import Headers
 #: An answer counts as new for so long, and is waited for only when it is older than the second
 #: one, seconds.
 FRESH_S, OLD_S = 2.0, 10.0
-#: What another gateway may take for its list of models, seconds.
-ANSWER_S = 1.0
+ANSWER_S = 1.0  #: What another gateway may take for its list of models, seconds.
 # What another gateway may take for the facts of its host, seconds: it asks several programs.
 _FACTS_S = 5.0
 
@@ -64,10 +63,8 @@ class Peers:
         self._twins = {peer.name: _Twin(peer) for peer in gateway.peers}
         self._key = key.encode("ascii")
         if self._twins and not key:
-            raise errors.Problem(
-                f"no credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by. "
-                "Remedy: run the deploy"
-            )
+            what = f"credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by"
+            raise errors.Problem(f"no {what}. Remedy: run the deploy")
         self._transport = connections.transport(connections.alive())
 
     async def listing(self, own: Iterable[Model]) -> list[Model]:
@@ -134,10 +131,6 @@ class Peers:
                 twin.facts = await self._got(twin.peer, "/status")
         except FAULTS as why:
             twin.facts = {"fault": f"does not answer: {errors.why(why)}"}
-
-    def silent(self) -> list[str]:
-        """The hosts whose gateways did not answer last."""
-        return [name for name, twin in self._twins.items() if twin.silent]
 
     def failed(self, peer: Peer) -> None:
         """A request found nobody there: none is sent there until it has answered again."""

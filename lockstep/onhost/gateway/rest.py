@@ -20,25 +20,17 @@ _COUNTERS_S = 3.0
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the host; times are in seconds of the monotonic clock.
+    """One look at the host; times are in seconds of the monotonic clock."""
 
-    Attributes:
-        hot: The hot target; None: none is, or its requests are not seen here.
-        since: When it became hot.
-        asked: When its last request by the gateway ended; None: one runs, or there was none.
-        running: Requests at it by the gateway.
-        outstanding: Requests in the engine; None: it does not answer.
-        counters: What grows with the engine's work, by name.
-        watched: Whether the wedge watch may have asked the engine since the last look.
-    """
-
-    hot: str | None
-    since: float = 0.0
+    hot: str | None  #: The hot target; None: none is, or its requests are not seen here.
+    since: float = 0.0  #: When it became hot.
+    #: When its last request by the gateway ended; None: one runs, or there was none.
     asked: float | None = None
-    running: int = 0
-    outstanding: int | None = 0
+    running: int = 0  #: Requests at it by the gateway.
+    outstanding: int | None = 0  #: Requests in the engine; None: it does not answer.
+    #: What grows with the engine's work, by name.
     counters: Mapping[str, float] = field(default_factory=dict)
-    watched: bool = False
+    watched: bool = False  #: Whether the wedge watch may have asked the engine since the last look.
 
 
 class Idle:
@@ -92,9 +84,8 @@ class Rest:
         if self._idle.seconds(look, self.now()) < self.ttl_s:
             return
         if said := await self.swaps.let_go():
-            output.say(
-                f"lockstep gateway: {look.hot} had no request for {self.ttl_s:.0f} s: {said}"
-            )
+            rested = f"{look.hot} had no request for {self.ttl_s:.0f} s"
+            output.say(f"lockstep gateway: {rested}: {said}")
             self._idle = Idle()
 
     async def _look(self) -> Look:

@@ -173,9 +173,8 @@ def opened(door: Door) -> socket.socket:
         where, remedy = f"{door.address}, port {door.port}", f"`ss -ltnp sport = :{door.port}`"
         if not door.port:
             where, remedy = door.address, f"`ls -ld {Path(door.address).parent}`"
-        raise errors.Problem(
-            f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
-        ) from fault
+        said = f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
+        raise errors.Problem(said) from fault
 
 
 def _local(path: Path) -> socket.socket:

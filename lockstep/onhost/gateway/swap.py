@@ -35,17 +35,13 @@ class Swaps:
     """Requests of one gateway that wait for their target.
 
     What is hot is asked of `hot` again and again: anybody may switch at any time.
-
-    Attributes:
-        host: The targets of this host.
-        gateway: `swap_on_request`, `least_hot_s` and `queue` of it.
-        peers: The other gateways, which know what the other members of a cluster do; None: none.
     """
 
     hot: Hot
-    host: config.Host
-    gateway: Gateway
+    host: config.Host  #: The targets of this host.
+    gateway: Gateway  #: `swap_on_request`, `least_hot_s` and `queue` of it.
     paths: layout.Paths = field(default_factory=layout.Paths)
+    #: The other gateways, which know what the other members of a cluster do; None: none.
     peers: Peers | None = None
     switch: Ask = ask.switch
     _elsewhere: Mapping[str, str | None] | None = field(default=None, init=False)

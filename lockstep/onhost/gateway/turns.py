@@ -16,12 +16,9 @@ from lockstep.onhost.core import errors
 from lockstep.onhost.gateway.models import AUTO
 from lockstep.onhost.systemd import transient
 
-#: As a target: no model.
-NONE = "none"
-#: How long a target that failed is not tried again, seconds.
-FAILED_S = 60.0
-#: Until a target that was switched to must be seen hot, seconds.
-SETTLES_S = 10.0
+NONE = "none"  #: As a target: no model.
+FAILED_S = 60.0  #: How long a target that failed is not tried again, seconds.
+SETTLES_S = 10.0  #: Until a target that was switched to must be seen hot, seconds.
 #: Whom something else keeps out, as a full queue, may come again after so long, seconds.
 FULL_S = 30.0
 _HOT = (errors.EXIT_DONE, errors.EXIT_FALLBACK)
@@ -37,21 +34,16 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Seen:
-    """One look at the host.
+    """One look at the host."""
 
-    Attributes:
-        serves: Targets that are answered now: the hot one, those whose fallback it is, and with
-            any of them `auto`.
-        hot_s: How long it has been hot, seconds.
-        running: Requests at it that nobody here let pass.
-        moving: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
-        taken: Targets that no request may have made hot, and why.
-    """
-
+    #: Targets that are answered now: the hot one, those whose fallback it is, and with any of them
+    #: `auto`.
     serves: frozenset[str] = frozenset()
-    hot_s: float = 0.0
-    running: int = 0
+    hot_s: float = 0.0  #: How long it has been hot, seconds.
+    running: int = 0  #: Requests at it that nobody here let pass.
+    #: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
     moving: str = ""
+    #: Targets that no request may have made hot, and why.
     taken: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -18,18 +18,14 @@ from datetime import UTC, datetime, timedelta
 from lockstep.onhost.core import errors, program
 from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
 
-#: Seconds in which a receiver must have been told.
-LIMIT_S = 40.0
-# When the test is over, which is told too.
-_ENDS = timedelta(minutes=2)
+LIMIT_S = 40.0  #: Seconds in which a receiver must have been told.
+_ENDS = timedelta(minutes=2)  # When the test is over, which is told too.
 
 
 def told(alertmanager: Alertmanager, host: str, receiver: str, way: str) -> str:
     """Tell one receiver; why it did not take the message, "" where it did.
 
-    Raises:
-        Refused: Alertmanager does not take the alert.
-        Unreachable: it does not answer.
+    Refused: Alertmanager does not take the alert. Unreachable: it does not answer.
     """
     made, failed = alertmanager.requests().get(way, (0, 0))
     moment = datetime.now(UTC)

@@ -36,12 +36,7 @@ class Alertmanager:
     def raise_alert(
         self, labels: Mapping[str, str], annotations: Mapping[str, str], ends: str
     ) -> None:
-        """Raise an alert that is over at a time of ISO 8601.
-
-        Raises:
-            Refused: it does not take the alert.
-            Unreachable: it does not answer.
-        """
+        """Raise an alert that is over at a time of ISO 8601. Refused, or Unreachable."""
         alert = {"labels": dict(labels), "annotations": dict(annotations), "endsAt": ends}
         self._ask("POST", "/api/v2/alerts", [alert])
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from lockstep.onhost.core import config, errors, layout, meminfo, runner
 from lockstep.onhost.engine import openai_api, sense_record
+from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
 from lockstep.onhost.monitoring.metrics import Sample, of
 from lockstep.onhost.operator import facts
@@ -29,13 +30,13 @@ class Expiry:
     """When the certificate in a file ends; `read` gives Unix time, s, and None for no answer."""
 
     path: str
-    read: Callable[[], float | None]
+    read: Callable[[str], float | None] = tls.ends_at
     _kept: tuple[float, float | None] | None = None
 
     def now(self) -> float | None:
         """At most an hour old."""
         if self._kept is None or time.monotonic() - self._kept[0] > _EXPIRY_S:
-            self._kept = time.monotonic(), self.read()
+            self._kept = time.monotonic(), self.read(self.path)
         return self._kept[1]
 
 
@@ -58,19 +59,14 @@ class Slow:
     _generation: tuple[int, int | None] = (0, None)
 
     def look(self) -> list[Sample]:
-        """All of it, once.
-
-        Raises:
-            OSError: the kernel or a record does not tell.
-            Problem: a program of the host does not.
-        """
+        """All of it, once. OSError, or a Problem, where the kernel, a record or a program fails."""
         host, now = self._hosts_facts()
         hot = now["hot"]
         found = [
             *self._models(host, now, hot),
             *_watched(self.paths, host, now["targets"]),
             *self._records(),
-            *_failed(),
+            *(of("failed_unit", 1, unit=unit) for _, unit, _ in unit_facts.failed(None)),
             of("boot_unclean", int(now["last_boot"] is not None)),
         ]
         if now["disk"] is not None:
@@ -189,11 +185,6 @@ def _watched(paths: layout.Paths, host: config.Host, targets: dict[str, Any]) ->
     if host.max_clock_mhz is not None:
         yield of("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
         yield of("gpu_clock_cap_held", int("gpu-cap" not in findings))
-
-
-def _failed() -> Iterator[Sample]:
-    for _, unit, _ in unit_facts.failed(None):
-        yield of("failed_unit", 1, unit=unit)
 
 
 def _deploying(paths: layout.Paths) -> bool:

@@ -26,21 +26,13 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        name: As Prometheus knows it.
-        labels: Names of its labels.
-        help: What it says, in one line.
-        source: Who knows it on the host.
-        every_s: Seconds between two looks.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    help: str
-    source: str
-    every_s: int
+    name: str  #: As Prometheus knows it.
+    labels: tuple[str, ...]  #: Names of its labels.
+    help: str  #: What it says, in one line.
+    source: str  #: Who knows it on the host.
+    every_s: int  #: Seconds between two looks.
 
     @property
     def unit(self) -> str:

@@ -30,15 +30,9 @@ _ANY = "ff:ff:ff:ff:ff:ff"
 
 
 def wanted(source: str, to: str, port: str) -> dict[str, str]:
-    """Attribute of a target → value that it must have.
+    """Attribute of a target → value that it must have; addresses are those of the fast link.
 
-    Args:
-        source: Address of this host on the fast link.
-        to: Address of the host that receives.
-        port: Its UDP port.
-
-    Raises:
-        Problem: the way to that host does not begin at `source`, as without a cable.
+    Problem: the way to that host does not begin at `source`, as without a cable.
     """
     ways = _ip("route", "get", to)
     if not ways or ways[0].get("prefsrc") != source:
@@ -71,9 +65,7 @@ class Target:
     def set_up(self, wanted: Mapping[str, str]) -> None:
         """Make it send as wanted.
 
-        Raises:
-            Problem: the kernel has no netconsole, or refuses.
-            OSError: it does not let the target be.
+        Problem: the kernel has no netconsole, or refuses. OSError: it does not let the target be.
         """
         if not self._folder.parent.is_dir():
             raise errors.Problem(NO_MODULE)
@@ -119,9 +111,7 @@ def look(paths: layout.Paths, where: tuple[str, str, str]) -> str:
 
 
 def main(
-    argv: list[str],
-    paths: layout.Paths | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    argv: list[str], paths: layout.Paths | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """Command line; see the module's docstring."""
     paths = paths or layout.Paths()

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 
 from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
 
-#: Who made a silence, as Alertmanager shows it.
-AUTHOR = "lockstep"
+AUTHOR = "lockstep"  #: Who made a silence, as Alertmanager shows it.
 #: Seconds that a silence lasts, and after which it is made to last longer.
 LASTS_S, AGAIN_S = 120.0, 30.0
 #: Reason → subjects of the alerts that are not told meanwhile (`lockstep.monitoring.rules`).
@@ -54,11 +53,10 @@ class Silences:
         return ""
 
     def _ours(self) -> dict[str, str]:
-        found = self.alertmanager.silences()
         self._made.clear()
         return {
             each["comment"]: each["id"]
-            for each in found
+            for each in self.alertmanager.silences()
             if each["createdBy"] == AUTHOR and each["status"]["state"] == "active"
         }
 

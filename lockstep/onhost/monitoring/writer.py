@@ -13,7 +13,6 @@ exit codes: 2 wrong use; it ends by a signal only
 from __future__ import annotations
 
 import os
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,8 +26,7 @@ from lockstep.onhost.monitoring.silences import Silences
 from lockstep.onhost.system import gpu
 
 QUICK, SLOW = "quick.prom", "slow.prom"
-# A slow look that takes longer hangs.
-_HANGS_S = 60.0
+_HANGS_S = 60.0  # A slow look that takes longer hangs.
 
 
 def quick(paths: layout.Paths, reading: gpu.Reading) -> Iterator[Sample]:
@@ -63,7 +61,7 @@ class Writer:
         self._paths = paths
         self._folder = folder
         self._gpu = look
-        self._slow = looks.Slow(paths, look, _expiry(certificate) if certificate else None)
+        self._slow = looks.Slow(paths, look, looks.Expiry(certificate) if certificate else None)
         self._pool = ThreadPoolExecutor(2)
         self._silences = silences
         self._silencing: Future[str] | None = None
@@ -71,12 +69,7 @@ class Writer:
         self._began = -float(SLOW_S)
 
     def step(self, now: float) -> None:
-        """Write what is due at a time of the monotonic clock.
-
-        Raises:
-            OSError: it cannot be written, or the kernel does not tell.
-            Problem: the same of what the host's programs say.
-        """
+        """Write what is due at a time of the monotonic clock. Raises as `looks.Slow.look`."""
         atomic.write(self._folder / QUICK, text(quick(self._paths, self._gpu())))
         self._silence()
         running = self._running
@@ -99,16 +92,6 @@ class Writer:
             silences.DEPLOY: self._slow.deploying,
         }
         self._silencing = self._pool.submit(self._silences.keep, reasons)
-
-
-def _expiry(certificate: str) -> looks.Expiry:
-    from lockstep.onhost.facts import tls
-
-    def read() -> float | None:
-        end = tls.ends(certificate)
-        return None if end is None else ssl.cert_time_to_seconds(end)
-
-    return looks.Expiry(certificate, read)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

@@ -24,15 +24,12 @@ from lockstep.onhost.records import last_diff, switches
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.system import gpu
 
-#: Seconds for which an answer is given again.
-FRESH_S = 1.0
-# Asking the driver takes a GB10 a part of a second, and asks it to wake.
-_GPU_S = 2.0
+FRESH_S = 1.0  #: Seconds for which an answer is given again.
+_GPU_S = 2.0  # Asking the driver takes a GB10 a part of a second, and asks it to wake.
 # An older look at the counters tells nothing of now.
 _RATE_S = 10.0
 _METRICS_TIMEOUT_S = 2.0
-# What takes longer is told at the next look.
-_PATIENCE_S = 1.5
+_PATIENCE_S = 1.5  # What takes longer is told at the next look.
 
 T = TypeVar("T")
 

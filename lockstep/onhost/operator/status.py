@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.onhost import engines
@@ -85,18 +85,31 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
     watched = wedge_state.load(paths)
     looked = sense_record.last(paths)
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
-    targets = [
-        replace(
-            _target(target, state[target.unit], cluster_status.of_target(host, target), closely),
-            fallback_of=main.get(target.name),
-            wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
-            sense=_sense(looked.get(target.name), state[target.unit]),
-            ended=_ended(paths, state[target.unit]),
-            needs_gib=round(target.need.available(memory.total), 1),
-            unasked=image_check.unanswered(paths.image_answers, target.image),
+    targets = []
+    for target in host.targets.values():
+        unit = state[target.unit]
+        ready, detail = _ready(target, unit, cluster_status.of_target(host, target), closely)
+        targets.append(
+            TargetStatus(
+                name=target.name,
+                state=unit.state,
+                unit=target.unit,
+                recipe=target.recipe,
+                engine=target.engine,
+                url=target.url,
+                since=unit.since,
+                ready=ready,
+                detail=detail,
+                enabled=unit.enabled,
+                restarts=unit.restarts,
+                fallback_of=main.get(target.name),
+                wedge=_wedge(wedge_state.last_deed(watched, target.unit), unit),
+                sense=_sense(looked.get(target.name), unit),
+                ended=_ended(paths, unit),
+                needs_gib=round(target.need.available(memory.total), 1),
+                unasked=image_check.unanswered(paths.image_answers, target.image),
+            )
         )
-        for target in host.targets.values()
-    ]
     webui = state[host.webui_unit]
     strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
     return Status(
@@ -114,34 +127,22 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
     )
 
 
-def _target(
+def _ready(
     target: config.Target, unit: units.Unit, rank: str | None, closely: bool
-) -> TargetStatus:
-    """`rank` says who answers, where this host's unit answers nobody."""
-    ready, detail = None, ""
+) -> tuple[bool | None, str]:
+    """Whether it answers, None where it was not asked, and what is to be said of that.
+
+    `rank` says who answers, where this host's unit answers nobody.
+    """
     if not unit.installed:
-        detail = f"unit {unit.load}: run the deploy"
-    elif unit.state == "hot" and rank:
-        detail = rank
-    elif unit.state == "hot" and closely:
-        ready, detail = generates.asked(target)
-    elif unit.state in ("failed", "restarting"):
-        detail = _failure(unit) if closely else unit.failure
-    elif unit.state == "loading" and closely:
-        detail = last_phase(unit)
-    return TargetStatus(
-        name=target.name,
-        state=unit.state,
-        unit=target.unit,
-        recipe=target.recipe,
-        engine=target.engine,
-        url=target.url,
-        since=unit.since,
-        ready=ready,
-        detail=detail,
-        enabled=unit.enabled,
-        restarts=unit.restarts,
-    )
+        return None, f"unit {unit.load}: run the deploy"
+    if unit.state == "hot" and rank:
+        return None, rank
+    if unit.state == "hot" and closely:
+        return generates.asked(target)
+    if unit.state in ("failed", "restarting"):
+        return None, _failure(unit) if closely else unit.failure
+    return None, last_phase(unit) if unit.state == "loading" and closely else ""
 
 
 def _wedge(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
@@ -196,9 +197,8 @@ def _unit_problems(targets: list[TargetStatus]) -> list[str]:
     up = sorted({target.unit for target in targets if target.state in ("hot", "loading")})
     problems = []
     if len(up) > 1:
-        problems.append(
-            f"{len(up)} engines at once: {', '.join(up)}. Remedy: switch.sh none, then one target"
-        )
+        said = f"{len(up)} engines at once: {', '.join(up)}"
+        problems.append(f"{said}. Remedy: switch.sh none, then one target")
     starting = [target.unit for target in targets if target.enabled]
     remedy = "starts at boot. Remedy: sudo systemctl disable"
     return problems + [f"{unit} {remedy} {unit}" for unit in starting]

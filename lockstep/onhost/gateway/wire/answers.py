@@ -43,21 +43,13 @@ _TYPES = {
 
 @dataclass(eq=False)
 class Refused(Exception):
-    """The gateway answers this request itself.
+    """The gateway answers this request itself."""
 
-    Attributes:
-        status: HTTP status.
-        message: What is wrong, and what helps.
-        reason: One word for the counts.
-        retry_after_s: When it is worth asking again; None: not said.
-        close: Whether the rest of the request's body is not waited for.
-    """
-
-    status: int
-    message: str
-    reason: str
-    retry_after_s: float | None = None
-    close: bool = False
+    status: int  #: HTTP status.
+    message: str  #: What is wrong, and what helps.
+    reason: str  #: One word for the counts.
+    retry_after_s: float | None = None  #: When it is worth asking again; None: not said.
+    close: bool = False  #: Whether the rest of the request's body is not waited for.
 
 
 def api_of(path: str) -> Api:
