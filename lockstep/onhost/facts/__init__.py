@@ -2,8 +2,8 @@
 
 A reader is a function that takes its question and answers with JSON, or yields facts (`Fact`). It
 is named as "MODULE.FUNCTION" below this package; "MODULE" alone is its function `read`. Its
-docstring ends with what it is asked, where that is more than a list. What a
-host runs is sent to it on standard input, because a wiped Spark has none of this yet.
+docstring ends with the question ("Asked: …"). What a host runs is sent to it on standard input,
+because a wiped Spark has none of this yet.
 """
 
 from __future__ import annotations

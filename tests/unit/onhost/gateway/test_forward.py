@@ -48,6 +48,15 @@ def exchange(pair: Pair, request: bytes, answer: bytes = OK) -> tuple[bytes, str
     return "\n".join(lines).encode() + got.body, found.decode("latin-1")
 
 
+def begun(pair: Pair) -> tuple[http.client.HTTPConnection, Wire]:
+    """A request that has come to the engine: the client, and the engine's side."""
+    client = pair.client()
+    client.request("POST", CHAT, json.dumps({"messages": TWO}))
+    wire = pair.accept()
+    wire.asked()
+    return client, wire
+
+
 def posted(pair: Pair, path: str, body: bytes, *headers: str) -> bytes:
     head = [f"POST {path} HTTP/1.1", "host: spark", f"content-length: {len(body)}", *headers]
     request = "\r\n".join([*head, "connection: close", "", ""]).encode() + body
@@ -188,19 +197,13 @@ def test_an_upload_passes_as_it_comes(pair: Pair) -> None:
 
 
 def test_who_hangs_up_before_the_answer_ends_the_work(pair: Pair) -> None:
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     client.close()
     assert wire.closed()
 
 
 def test_who_hangs_up_in_the_middle_of_a_stream_ends_the_work(pair: Pair) -> None:
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     wire.send(STREAM + chunk(b"data: 1\n\n"))
     answer = client.getresponse()
     assert answer.read1() == b"data: 1\n\n"
@@ -219,10 +222,7 @@ def test_who_hangs_up_in_the_middle_of_an_upload_ends_it(pair: Pair) -> None:
 
 def test_a_slow_reader_slows_the_engine_down(pair: Pair) -> None:
     most = 256 * 2**20
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % most)
     sent = fill(wire, most)
     # What the sockets' own buffers hold, and no more.
@@ -294,10 +294,7 @@ def test_an_engine_that_gives_no_answer_is_a_502(pair: Pair) -> None:
 
 
 def test_a_stream_that_the_engine_breaks_off_is_seen_to_be_broken(pair: Pair) -> None:
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     wire.send(STREAM + chunk(b"data: 1\n\n"))
     answer = client.getresponse()
     assert answer.read1() == b"data: 1\n\n"
