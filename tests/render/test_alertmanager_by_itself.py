@@ -182,18 +182,20 @@ def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
 
 
 def test_a_test_says_of_each_receiver_whether_it_took_it(site: Site) -> None:
-    test = alert_test.Test(site.alertmanager, "spark1")
+    def told(receiver: str, way: str) -> str:
+        return alert_test.told(site.alertmanager, "spark1", receiver, way)
+
     before = len(site.ntfy.seen), len(site.hook.seen), len(site.mail.mails)
-    assert test.told("1-ntfy", "webhook") == ""
-    assert test.told("3-email", "email") == ""
+    assert told("1-ntfy", "webhook") == ""
+    assert told("3-email", "email") == ""
     # The others are not told of a test that is not theirs.
     after = len(site.ntfy.seen), len(site.hook.seen), len(site.mail.mails)
     assert after == (before[0] + 1, before[1], before[2] + 1)
     assert "Nothing is wrong" in site.mail.mails[-1]
     site.hook.answers["/hook"] = Reply(status=403)
-    assert test.told("2-webhook", "webhook") == "it did not take the message"
+    assert told("2-webhook", "webhook") == "it did not take the message"
     site.hook.answers["/hook"] = Reply()
-    assert test.told("2-webhook", "webhook") == ""
+    assert told("2-webhook", "webhook") == ""
 
 
 def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> None:

@@ -74,9 +74,8 @@ def certificate(text: str) -> str:
     """The certificate in what FILE holds. Problem where that is no key and its certificate."""
     found = _WHOLE.fullmatch(text)
     if found is None:
-        raise errors.Problem(
-            f"expected a key and its certificate, found {len(text)} other characters"
-        )
+        said = f"expected a key and its certificate, found {len(text)} other characters"
+        raise errors.Problem(said)
     return found[1]
 
 
@@ -90,11 +89,12 @@ def main(argv: list[str]) -> int:
     path = Path(words[0])
     try:
         there = path.exists() and not taking
-        if there:
+        if taking:
+            text = sys.stdin.read().rstrip("\n") + "\n"
+        elif there:
             text = path.read_text(encoding="ascii")
         else:
-            text = sys.stdin.read().rstrip("\n") + "\n" if taking else ""
-            text = text or made(words[1:], socket.gethostname())
+            text = made(words[1:], socket.gethostname())
         public = certificate(text)
         # Again, too: its mode may be another one, or only the half of it may be there.
         atomic.write(path, text, mode=0o600)

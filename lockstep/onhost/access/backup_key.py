@@ -29,8 +29,7 @@ def make(private: Path, public: Path) -> None:
     if not private.exists():
         new = private.with_name(f"{private.name}.new")
         _remove(new)
-        words = ["-q", "-t", "ed25519", "-N", "", "-C", "lockstep-backup", "-f", str(new)]
-        _keygen(*words)
+        _keygen("-q", "-t", "ed25519", "-N", "", "-C", "lockstep-backup", "-f", str(new))
         new.replace(private)
         _remove(new)
         output.say(f"made {private}")

@@ -76,7 +76,6 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
     if new:
-        output.say(
-            f"made {path}" + "".join(f"; the administrator is {name}" for name in emails if name)
-        )
+        who = "".join(f"; the administrator is {name}" for name in emails if name)
+        output.say(f"made {path}{who}")
     return errors.EXIT_DONE

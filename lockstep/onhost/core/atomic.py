@@ -10,18 +10,15 @@ from pathlib import Path
 
 #: Of a new file before it has its name. A deploy removes what a killed program left behind.
 PREFIX = ".lockstep-"
+#: Names or ids of account and group; None: those of this process.
+Owner = tuple[str | int, str | int] | None
 
 
-def write(
-    path: Path, text: str, *, mode: int = 0o644, owner: tuple[str | int, str | int] | None = None
-) -> None:
+def write(path: Path, text: str, *, mode: int = 0o644, owner: Owner = None) -> None:
     """Replace a file. A folder that is missing is made, and is private where the file is.
 
-    Args:
-        path: The file; a link at its place is replaced, not followed.
-        text: Its text; what it holds beside UTF-8 is escaped as Python does.
-        mode: Its permissions. Nobody else can read it before it has them.
-        owner: Names or ids of account and group; None: those of this process.
+    A link at its place is replaced, not followed. What the text holds beside UTF-8 is escaped as
+    Python does. Nobody else can read the file before it has its mode.
 
     Raises:
         OSError: as the file system gives it; what was there stays.
@@ -45,12 +42,6 @@ def write(
         raise
 
 
-def write_json(
-    path: Path,
-    value: object,
-    *,
-    mode: int = 0o644,
-    owner: tuple[str | int, str | int] | None = None,
-) -> None:
+def write_json(path: Path, value: object, *, mode: int = 0o644, owner: Owner = None) -> None:
     """`write` of a JSON document."""
     write(path, json.dumps(value, indent=1) + "\n", mode=mode, owner=owner)

@@ -110,9 +110,8 @@ class Host:
         """The target called `name`; Problem (wrong use) names the known ones."""
         if name not in self.targets:
             known = ", ".join(self.targets) or "none is configured"
-            raise errors.Problem(
-                f"unknown target {name!r}; known targets: {known}", errors.EXIT_USAGE
-            )
+            said = f"unknown target {name!r}; known targets: {known}"
+            raise errors.Problem(said, errors.EXIT_USAGE)
         return self.targets[name]
 
     def others(self, name: str) -> list[Target]:
@@ -153,8 +152,8 @@ def read(kind: type[T], path: Path) -> T:
 
 
 def _unusable(
-    what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
+    what: str, *, where: str, found: str = "", allowed: str = "", **_: str
 ) -> errors.Problem:
-    said = schema.sentence(what, found, allowed)
-    remedy = "run the deploy again, it writes this file"
-    return errors.Problem(f"{where}: {said}. Remedy: {remedy}.", errors.EXIT_USAGE)
+    said = f"{where}: {schema.sentence(what, found, allowed)}"
+    remedy = "Remedy: run the deploy again, it writes this file."
+    return errors.Problem(f"{said}. {remedy}", errors.EXIT_USAGE)

@@ -50,13 +50,8 @@ def send(
         if match and start >= size:
             empty(handler, 416, {"Content-Range": f"bytes */{size}"})
             return
-        handler.send_response(206 if match else 200)
-        for name, value in (headers or {}).items():
-            handler.send_header(name, value)
-        if match:
-            handler.send_header("Content-Range", f"bytes {start}-{size - 1}/{size}")
-        handler.send_header("Content-Length", str(size - start))
-        handler.end_headers()
+        part = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if match else {}
+        _head(handler, 206 if match else 200, size - start, {**(headers or {}), **part})
         if with_body and start < size:
             handler.connection.sendfile(file, start, size - start)
             # Copies are read once, and an engine needs the memory of their page cache.
@@ -67,8 +62,11 @@ def empty(
     handler: BaseHTTPRequestHandler, status: int, headers: dict[str, str] | None = None
 ) -> None:
     """Answer without a body."""
+    _head(handler, status, 0, headers or {})
+
+
+def _head(handler: BaseHTTPRequestHandler, status: int, size: int, headers: dict[str, str]) -> None:
     handler.send_response(status)
-    for name, value in (headers or {}).items():
+    for name, value in {**headers, "Content-Length": str(size)}.items():
         handler.send_header(name, value)
-    handler.send_header("Content-Length", "0")
     handler.end_headers()

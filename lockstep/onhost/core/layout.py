@@ -22,51 +22,36 @@ class Paths:
 
     root: Path = Path("/")
 
-    #: Configuration written by the deploy.
-    targets = _Place("etc/lockstep/targets.json")
+    targets = _Place("etc/lockstep/targets.json")  #: Configuration written by the deploy.
     #: Written by the deploy: the gateway's configuration and its page.
     gateway = _Place("etc/lockstep/gateway.json")
     gateway_page = _Place("etc/lockstep/gateway.html")
     #: The authority that signs its certificate, where there is one.
     authority = _Place("etc/lockstep/authority.crt")
-    #: Who may use the gateway.
-    gateway_keys = _Place("etc/lockstep/gateway/keys.json")
-    #: Where the gateway asks for a switch.
-    gateway_switch = _Place("run/lockstep-gateway-switch.sock")
-    #: Control groups of units.
-    groups_of_units = _Place("sys/fs/cgroup/system.slice")
+    gateway_keys = _Place("etc/lockstep/gateway/keys.json")  #: Who may use the gateway.
+    groups_of_units = _Place("sys/fs/cgroup/system.slice")  #: Control groups of units.
     #: Accepted speeds, which later deploys are compared with.
     accepted = _Place("var/lib/lockstep-deploy/accepted.json")
     #: Accepted answers, which later ones are compared with.
     senses = _Place("var/lib/lockstep-deploy/senses.json")
-    #: What the last look at each target's sense found.
-    sensed = _Place("run/lockstep/sensed.json")
+    sensed = _Place("run/lockstep/sensed.json")  #: What the last look at each target's sense found.
     #: What the engines inside images said about their recipes.
     image_answers = _Place("var/cache/lockstep/images")
     #: Our target of netconsole, in the folder that the kernel's module makes.
     netconsole = _Place("sys/kernel/config/netconsole/lockstep")
-    #: The kernel's process file system.
-    proc = _Place("proc")
-    #: Locks; gone after a reboot.
-    run = _Place("run/lockstep")
-    #: Held by who changes what is hot.
-    switch_lock = _Place("run/lockstep/switch.lock")
-    #: Held by a deploy.
-    deploy_lock = _Place("run/lockstep/deploy.lock")
+    proc = _Place("proc")  #: The kernel's process file system.
+    run = _Place("run/lockstep")  #: Locks; gone after a reboot.
+    switch_lock = _Place("run/lockstep/switch.lock")  #: Held by who changes what is hot.
+    deploy_lock = _Place("run/lockstep/deploy.lock")  #: Held by a deploy.
     #: What a switch that was cut off owes.
     unfinished = _Place("run/lockstep/unfinished-switch.json")
-    #: Which target a deploy is just restarting.
-    rollout = _Place("run/lockstep/rollout.json")
-    #: What the wedge watch saw and did.
-    wedge_record = _Place("run/lockstep/wedge.json")
-    #: What the watch found wrong with the GPU.
-    gpu_record = _Place("run/lockstep/gpu.json")
-    #: What the memory floor has ended since boot.
-    ended = _Place("run/lockstep/ended")
+    rollout = _Place("run/lockstep/rollout.json")  #: Which target a deploy is just restarting.
+    wedge_record = _Place("run/lockstep/wedge.json")  #: What the wedge watch saw and did.
+    gpu_record = _Place("run/lockstep/gpu.json")  #: What the watch found wrong with the GPU.
+    ended = _Place("run/lockstep/ended")  #: What the memory floor has ended since boot.
     #: What is hot by a switch, and what was before it.
     hot_before = _Place("run/lockstep/hot-before.json")
-    #: Keys; only root can read them.
-    secrets = _Place("etc/lockstep/secrets")
+    secrets = _Place("etc/lockstep/secrets")  #: Keys; only root can read them.
     #: Which clusters run here, and how the last run of each ended.
     groups = _Place("run/lockstep/clusters.json")
     #: The same on disk: a boot forgets the other one.
@@ -100,18 +85,13 @@ class Paths:
     backup_kept = _Place("var/lib/lockstep-deploy/backup")
     backup_cache = _Place("var/cache/lockstep/restic")
     backup_record = _Place("var/lib/lockstep-deploy/backup.json")
-    #: By which others know this host's sshd.
-    host_key = _Place("etc/ssh/ssh_host_ed25519_key.pub")
-    #: How the last switches ended.
-    switches = _Place("var/log/lockstep/switches.json")
-    #: What the last `lockstep diff` said of this host.
-    diff = _Place("var/log/lockstep/diff.json")
-    #: Logs of long jobs.
-    log = _Place("var/log/lockstep")
+    host_key = _Place("etc/ssh/ssh_host_ed25519_key.pub")  #: By which others know this host's sshd.
+    switches = _Place("var/log/lockstep/switches.json")  #: How the last switches ended.
+    diff = _Place("var/log/lockstep/diff.json")  #: What the last `lockstep diff` said of this host.
+    log = _Place("var/log/lockstep")  #: Logs of long jobs.
     #: Manifests and compressed layers of images by hash.
     layers = _Place("var/cache/lockstep/layers")
-    #: Docker Engine API.
-    docker_socket = _Place("var/run/docker.sock")
+    docker_socket = _Place("var/run/docker.sock")  #: Docker Engine API.
 
     @property
     def weights(self) -> Path:

@@ -26,12 +26,10 @@ class Memory:
 
 def memory(proc: Path = Path("/proc")) -> Memory:
     """Read /proc/meminfo. Problem when a field is missing."""
-    fields = {}
-    for line in (proc / "meminfo").read_text(encoding="ascii").splitlines():
-        key, _, rest = line.partition(":")
-        fields[key] = rest.split()
+    lines = (proc / "meminfo").read_text(encoding="ascii").splitlines()
     try:
-        kib = [int(fields[key][0]) for key in ("MemTotal", "MemAvailable", "MemFree")]
+        fields = dict(line.split(":", 1) for line in lines)
+        kib = [int(fields[key].split()[0]) for key in ("MemTotal", "MemAvailable", "MemFree")]
     except (KeyError, IndexError, ValueError) as error:
         raise errors.Problem(f"{proc}/meminfo: cannot read {error}") from error
     return Memory(*(value * 1024 / GIB for value in kib))

@@ -10,12 +10,9 @@ PROGRAMS = "/usr/local/lib/lockstep"
 
 
 def command(word: str, *arguments: str, python: str = PYTHON) -> tuple[str, ...]:
-    """The argument list that runs one program.
+    """The argument list that runs one program, by its word in `__main__.py`.
 
-    Args:
-        word: Its name in `__main__.py`.
-        arguments: Its own.
-        python: The interpreter; the system's has nothing but the standard library.
+    `python`: the system's has nothing but the standard library.
     """
     return (python, PROGRAMS, word, *arguments)
 

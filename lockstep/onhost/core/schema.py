@@ -33,38 +33,24 @@ _LOGIN = re.compile(r"//[^/]*@")
 
 
 class Refusal(NamedTuple):
-    """Why a value is refused; the sentence begins with its key.
+    """Why a value is refused; the sentence begins with its key."""
 
-    Attributes:
-        fault: What is wrong ("is not a port").
-        found: What is shown of the value; "" shows the value itself.
-        allowed: What would have been accepted, with an example.
-        remedy: The next step.
-    """
-
-    fault: str
-    found: str = ""
-    allowed: str = ""
-    remedy: str = ""
+    fault: str  #: What is wrong ("is not a port").
+    found: str = ""  #: What is shown of the value; "" shows the value itself.
+    allowed: str = ""  #: What would have been accepted, with an example.
+    remedy: str = ""  #: The next step.
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A condition on one value; beside its type in `Annotated`, as any function of its kind.
+    """A condition on one value; beside its type in `Annotated`, as any function of its kind."""
 
-    Attributes:
-        fault: What is said of a value that breaks it ("is not a port").
-        holds: Whether a value keeps it; a ValueError means that it does not.
-        allowed: What it accepts, with an example.
-        remedy: The next step.
-        hidden: Whether the value may hold a password before its last "@".
-    """
-
-    fault: str
+    fault: str  #: What is said of a value that breaks it ("is not a port").
+    #: Whether a value keeps it; a ValueError means that it does not.
     holds: Callable[[Any], object]
-    allowed: str = ""
-    remedy: str = ""
-    hidden: bool = False
+    allowed: str = ""  #: What it accepts, with an example.
+    remedy: str = ""  #: The next step.
+    hidden: bool = False  #: Whether the value may hold a password before its last "@".
 
     def __call__(self, value: Any) -> Refusal | None:
         """Why the value is refused, None for one that keeps the rule."""
@@ -105,23 +91,15 @@ LINES = Rule("holds a NUL character", lambda text: "\0" not in text)
 
 
 class Place(NamedTuple):
-    """Where a value stands: its file, its line where that is known, and its key.
+    """Where a value stands: its file, its line where that is known, and its key."""
 
-    Attributes:
-        file: The file.
-        key: Path of the value inside the file ("targets.qwen").
-        error: Makes the error that is raised for every fault.
-        strict: Whether a key that nothing reads is a fault.
-        where: The file with the line.
-        yaml: Whether the file is YAML: a key without a value is absent there, and text has no
-            blanks around it.
-    """
-
-    file: str
-    key: str
-    error: Fault
-    strict: bool = True
-    where: str = ""
+    file: str  #: The file.
+    key: str  #: Path of the value inside the file ("targets.qwen").
+    error: Fault  #: Makes the error that is raised for every fault.
+    strict: bool = True  #: Whether a key that nothing reads is a fault.
+    where: str = ""  #: The file with the line.
+    #: Whether the file is YAML: a key without a value is absent there, and text has no blanks
+    #: around it.
     yaml: bool = False
 
     def at(self, name: str | int, mapping: Any = None) -> Place:
@@ -136,13 +114,8 @@ class Place(NamedTuple):
 
     def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> Exception:
         """The error about the value at this place."""
-        return self.error(
-            f"{self.key or 'the value'} {fault}",
-            where=self.where or self.file,
-            found=found,
-            allowed=allowed,
-            remedy=remedy,
-        )
+        what, where = f"{self.key or 'the value'} {fault}", self.where or self.file
+        return self.error(what, where=where, found=found, allowed=allowed, remedy=remedy)
 
 
 def build(

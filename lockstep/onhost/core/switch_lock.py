@@ -90,8 +90,7 @@ def _read(file: TextIO) -> Holder | None:
     file.seek(0)
     try:
         data = json.loads(file.read())
-        return Holder(
-            int(data["pid"]), str(data["user"]), str(data["target"]), float(data["since"])
-        )
+        user, target = str(data["user"]), str(data["target"])
+        return Holder(int(data["pid"]), user, target, float(data["since"]))
     except (ValueError, LookupError, TypeError):
         return None

@@ -13,8 +13,7 @@ from typing import Any
 
 from lockstep.onhost.core import atomic
 
-# As many as a host may have generations to return to.
-_MOST = 16
+_MOST = 16  # As many as a host may have generations to return to.
 
 
 def digest(question: str) -> str:
@@ -23,22 +22,12 @@ def digest(question: str) -> str:
 
 
 def has(record: Mapping[str, Any] | None, asked: str) -> bool:
-    """Whether a question was taken without a fault.
-
-    Args:
-        record: Of the engine; None: it was never asked.
-        asked: `digest` of the question.
-    """
+    """Whether a question was taken without a fault; `asked` is its `digest`."""
     return record is not None and asked in every(record)
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Replace a record, with the questions that were taken before it.
-
-    Args:
-        path: Of the record.
-        record: With "asked" and "faults".
-    """
+    """Replace a record ("asked" and "faults"), with the questions that were taken before it."""
     try:
         before = every(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError):

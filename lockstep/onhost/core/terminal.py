@@ -20,14 +20,8 @@ def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
 
     Names with hyphens stay whole where they can, for copying.
     """
-    lines = textwrap.wrap(
-        text,
-        columns,
-        initial_indent=indent,
-        subsequent_indent=indent + "  ",
-        break_on_hyphens=False,
-    )
-    return lines or [""]
+    wrapper = textwrap.TextWrapper(columns, indent, indent + "  ", break_on_hyphens=False)
+    return wrapper.wrap(text) or [""]
 
 
 def say(text: str, indent: str = "") -> None:

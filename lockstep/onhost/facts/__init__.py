@@ -1,8 +1,9 @@
 """Readers of a host's state, one module per subject, for deploy, diff, bench and evidence alike.
 
 A reader is a function that takes its question and answers with JSON, or yields facts (`Fact`). It
-is named as "MODULE.FUNCTION" below this package; "MODULE" alone is its function `read`. What a
-host runs is sent to it on standard input, because a wiped Spark has none of this yet.
+is named as "MODULE.FUNCTION" below this package; "MODULE" alone is its function `read`. Its
+docstring ends with the question ("Asked: …"). What a host runs is sent to it on standard input,
+because a wiped Spark has none of this yet.
 """
 
 from __future__ import annotations
@@ -14,18 +15,14 @@ from typing import Any
 
 from lockstep.onhost.core import errors
 
-# They wait for other programs most of the time.
-_AT_ONCE = 12
+_AT_ONCE = 12  # They wait for other programs most of the time.
 
 
 def take(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """{"answers": {reader: answer}, "facts": {kind: {item: text}}, "faults": {reader: why}}.
 
     A reader that fails leaves the others as they are: nobody may want its answer on a host where
-    what it reads is still to come. Facts that it had yielded are told.
-
-    Args:
-        questions: Reader → question.
+    what it reads is still to come. Facts that it had yielded are told. `questions`: of each reader.
     """
     answers: dict[str, Any] = {}
     facts: dict[str, dict[str, str]] = {}

@@ -7,14 +7,12 @@ import os
 import pwd
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, seal, text
+from lockstep.onhost.facts.reading import Facts, rows, seal
 
 
 def read(asked: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """{"accounts": {name: {"uid", "home", "groups"}}, "groups": {name: gid}}, null for none.
-
-    Args:
-        asked: "accounts" and "groups" by name.
+    """{"accounts": {name: {"uid", "home", "groups"}}, "groups": {name: gid}}, null for none. Asked:
+    "accounts" and "groups" by name.
     """
     return {
         "accounts": {name: account(name) for name in asked["accounts"]},
@@ -42,10 +40,8 @@ def group(name: str) -> int | None:
 
 
 def every(asked: dict[str, Any]) -> Facts:
-    """Every account and group.
-
-    Args:
-        asked: "key", and the "rights": groups whose members are asked for by name.
+    """Every account and group. Asked: "key", and the "rights": groups whose members are asked for
+    by name.
     """
     groups = {entry.gr_gid: entry.gr_name for entry in grp.getgrall()}
     for entry in pwd.getpwall():
@@ -57,7 +53,7 @@ def every(asked: dict[str, Any]) -> Facts:
         if groups.get(entry.pw_gid, name) != name:
             yield "member", f"{name} in {groups[entry.pw_gid]}", "yes"
         keys = os.path.join(entry.pw_dir, ".ssh", "authorized_keys")
-        for line in (text(keys) or "").splitlines():
+        for line in rows(keys):
             words = line.split()
             if words and not line.startswith("#"):
                 # The comment of a key says whose it is; the key itself is only compared.
@@ -68,7 +64,7 @@ def every(asked: dict[str, Any]) -> Facts:
         for name in each.gr_mem:
             kind = "right" if each.gr_name in asked["rights"] else "member"
             yield kind, f"{name} in {each.gr_name}", "yes"
-    for line in (text("/etc/shadow") or "").splitlines():
+    for line in rows("/etc/shadow"):
         name, password = line.split(":")[:2]
         yield "password", name, _state(password)
 

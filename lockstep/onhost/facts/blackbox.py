@@ -20,8 +20,7 @@ from lockstep.onhost.records import boots
 
 #: Seconds of the steps in which the end is looked for, and how far back, in days.
 STEP_S, BACK_DAYS = 300, 30
-#: Clocks are set while a host runs: less is no other boot, seconds.
-SAME_BOOT_S = 10
+SAME_BOOT_S = 10  #: Clocks are set while a host runs: less is no other boot, seconds.
 #: Most entries of a journal, and lines of a file of pstore, that are told; the last ones.
 MOST, MOST_LINES = 1000, 60
 _TIMEOUT_S = 30.0
@@ -35,12 +34,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     "now"; the "end"; "alive": whether that is now; "booted": when it last started, null where that
     is not known; "series": [{"name", "labels", "values": [[time, value]]}]; "said": [[time,
     program, message]]. Of this host itself also its "last_words", file → text, and the "boot"
-    before this one: {"target", "phase", "ended"}.
-
-    Args:
-        asked: The "host"; "minutes"; "before_boot": whether of the boot before its present one;
-            "job" of Prometheus, its "url" or null, and names of "series"; the "identifier" of its
-            messages in the journal here, null for this host itself.
+    before this one: {"target", "phase", "ended"}. Asked: The "host"; "minutes"; "before_boot":
+    whether of the boot before its present one; "job" of Prometheus, its "url" or null, and names of
+    "series"; the "identifier" of its messages in the journal here, null for this host itself.
     """
     now, own = time.time(), asked["identifier"] is None
     prometheus = _Prometheus(asked["url"], asked["job"], asked["host"]) if asked["url"] else None
@@ -58,13 +54,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     until = returned or now
     which = ["-p", "warning"] if own else ["-t", asked["identifier"]]
     said = entries(*which, f"--since=@{begin:.0f}", f"--until=@{until + 1:.0f}", f"--lines={MOST}")
-    alive = not asked["before_boot"] and now - end < _silent_s(asked["job"])
+    silent_s = 5.0 if asked["job"] == "twin" else 45.0
+    alive = not asked["before_boot"] and now - end < silent_s
     return {**told, "end": end, "booted": booted, "alive": alive, "said": said}
-
-
-def _silent_s(job: str) -> float:
-    """Seconds without a sample after which a host counts as silent."""
-    return 5.0 if job == "twin" else 45.0
 
 
 class _Prometheus:
@@ -132,8 +124,8 @@ class _Prometheus:
         finally:
             connection.close()
         if answer.status != 200:
-            words_ = said.decode(errors="replace")[:200]
-            raise Unreadable(f"Prometheus at {self._address} answers {answer.status}: {words_}")
+            why = f"{answer.status}: {said.decode(errors='replace')[:200]}"
+            raise Unreadable(f"Prometheus at {self._address} answers {why}")
         found: list[dict[str, Any]] = json.loads(said)["data"]["result"]
         return found
 

@@ -31,10 +31,8 @@ _INFO = {
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:
     """Docker before a deploy: {"version", "hooks", "devices", "images", "foreign", "root"}; or the
-    "fault" alone, where it does not answer.
-
-    Args:
-        asked: References of "images", and what `_foreign` is asked.
+    "fault" alone, where it does not answer. Asked: References of "images", and what `_foreign` is
+    asked.
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     try:
@@ -72,13 +70,9 @@ def _held(docker: docker_api.Docker, references: Iterable[str]) -> dict[str, str
 
 
 def _foreign(docker: docker_api.Docker, asked: dict[str, Any]) -> dict[str, Any]:
-    """Containers and volumes of the names that a deploy uses, and that none has made.
-
-    A container with the host's ports that it has, and its id. Ours say so by a label.
-
-    Args:
-        docker: Who knows them.
-        asked: Names of "containers" and of "volumes".
+    """Containers and volumes of the names that a deploy uses, and that none has made: a container
+    with the host's ports that it has, and its id. Ours say so by a label. Asked: names of
+    "containers" and of "volumes".
     """
     containers = {}
     for found in docker.json("GET", "/containers/json", {"all": "1"}):
@@ -125,10 +119,8 @@ def daemon(asked: dict[str, Any]) -> Facts:
 
 
 def contents(asked: dict[str, Any]) -> Facts:
-    """Images, containers and volumes.
-
-    Args:
-        asked: References of "images", and the "containers" of the deploy's units.
+    """Images, containers and volumes. Asked: References of "images", and the "containers" of the
+    deploy's units.
     """
     docker = docker_api.Docker(SOCKET, 20.0)
     wanted = set(asked["images"])

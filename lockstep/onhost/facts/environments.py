@@ -24,15 +24,10 @@ _BUILT = (":(exclude)build", ":(exclude,glob)**/*.egg-info/**")
 
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:
-    """The venv engine, and what the engines in images said.
-
-    Args:
-        asked: {"home", "current", "images": {name: digest}}.
-
-    Returns:
-        "environment" of the generation under `home` (`installed`), "commits" of its source trees,
-        whether an installation is "unfinished", the record of its "check", where the link
-        "current" leads, and the record of each of "images".
+    """The venv engine: "environment" of the generation under "home" (`installed`), "commits" of its
+    source trees, whether an installation is "unfinished", the record of its "check", where the link
+    "current" leads. And the record of each of "images". Asked: {"home", "current", "images": {name:
+    digest}}.
     """
     home, current = asked["home"], asked["current"]
     return {
@@ -147,11 +142,8 @@ def _checkout(source: str) -> str:
 
 
 def every(asked: dict[str, Any]) -> Facts:
-    """Distributions of each venv, and files that are not as they were installed.
-
-    Args:
-        asked: "venvs" by name, of which "engine" is the engine's; whether every file is read
-            ("deep").
+    """Distributions of each venv, and files that are not as they were installed. Asked: "venvs" by
+    name, of which "engine" is the engine's; whether every file is read ("deep").
     """
     for name, venv in asked["venvs"].items():
         found = installed(venv)

@@ -12,7 +12,7 @@ from typing import Any
 
 from lockstep.onhost.core import layout
 from lockstep.onhost.facts import environments, history, link, machine, network, preflight
-from lockstep.onhost.facts.reading import Facts, listed, owner, run, text
+from lockstep.onhost.facts.reading import Facts, listed, owner, rows, run, text
 from lockstep.onhost.facts.records import shown
 from lockstep.onhost.system import apt_turn
 from lockstep.onhost.systemd import units
@@ -35,8 +35,8 @@ _PROCESSES = ("sshd", "systemd-oomd", "earlyoom", "dockerd", "containerd", "gnom
 
 def updates(_: object) -> Facts:
     """Every update that DGX OS has written down; `machine.system` tells the last one."""
-    lines = (text("/etc/dgx-release") or "").splitlines()
-    yield history.lines("updates of DGX OS", [line for line in lines if line.startswith("DGX_OTA")])
+    told = [line for line in rows("/etc/dgx-release") if line.startswith("DGX_OTA")]
+    yield history.lines("updates of DGX OS", told)
 
 
 def devices(_: object) -> Facts:
@@ -52,7 +52,7 @@ def toolkit(_: object) -> Facts:
     told = run("nvidia-ctk", "--version")
     if told.returncode == 0:
         yield "toolkit", "nvidia-ctk", told.stdout.splitlines()[0]
-    for folder in ("/etc/cdi", "/var/run/cdi"):
+    for folder in machine.CDI:
         names = " ".join(os.path.basename(path) for path in listed(folder))
         yield "toolkit", folder, names or "empty"
 
@@ -119,10 +119,8 @@ def scores(asked: dict[str, Any]) -> Facts:
 
 
 def engine(asked: dict[str, Any]) -> Facts:
-    """What the engines here are, and what they said when they were asked about the recipes.
-
-    Args:
-        asked: The folder of the "engines", and a pattern of the "packages" that count.
+    """What the engines here are, and what they said when they were asked about the recipes. Asked:
+    The folder of the "engines", and a pattern of the "packages" that count.
     """
     current = os.path.join(asked["engines"], "current")
     names = [os.path.basename(path) for path in listed(environments.RECORDS)]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, below, listed, mode, owner, seal, seal_file, text
+from lockstep.onhost.facts.reading import Facts, below, listed, mode, owner, rows, seal, seal_file
 from lockstep.onhost.records import ours
 
 # Above this, the size stands for the content, bytes: no settings are that long.
@@ -26,12 +26,9 @@ _ID = re.compile(rb"(UUID|PARTUUID|LABEL)=\S+")
 
 
 def read(asked: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
-    """Path → {"kind", "mode", "owner", "group", "text"}, of a private file its "seal", and
-    "sha256" where that is the known one; null for none.
-
-    Args:
-        asked: "paths", those of them that are "private", the "key" that seals these, and of others
-            the SHA-256 that is "known".
+    """Path → {"kind", "mode", "owner", "group", "text"}, of a private file its "seal", and "sha256"
+    where that is the known one; null for none. Asked: "paths", those of them that are "private",
+    the "key" that seals these, and of others the SHA-256 that is "known".
     """
     private, known = set(asked.get("private", [])), asked.get("known", {})
     return {
@@ -69,11 +66,8 @@ def links(paths: Iterable[str]) -> dict[str, str | None]:
 
 
 def marked(asked: dict[str, list[str]]) -> list[str]:
-    """Files that an earlier deploy wrote.
-
-    Args:
-        asked: "folders" in which a file's first lines say so, and patterns of files whose name
-            alone does ("named"; "**" is any depth of folders).
+    """Files that an earlier deploy wrote. Asked: "folders" in which a file's first lines say so,
+    and patterns of files whose name alone does ("named"; "**" is any depth of folders).
     """
     found = [
         path
@@ -87,10 +81,8 @@ def marked(asked: dict[str, list[str]]) -> list[str]:
 
 
 def managed(asked: dict[str, Any]) -> Facts:
-    """Content, mode and owner of the deploy's files and folders.
-
-    Args:
-        asked: "key", "files", "folders", and the "links" that the deploy makes.
+    """Content, mode and owner of the deploy's files and folders. Asked: "key", "files", "folders",
+    and the "links" that the deploy makes.
     """
     for path in asked["files"]:
         if os.path.lexists(path):
@@ -107,11 +99,9 @@ def managed(asked: dict[str, Any]) -> Facts:
 
 def leftovers(asked: dict[str, Any]) -> Facts:
     """Files of an earlier deploy, and files in the deploy's own folders that are not its own.
-
-    Args:
-        asked: "key", the deploy's "files" and what must be "absent"; folders where a mark tells
-            ("marked", in which "scripts" has those of operators too) and of its "own"; what may be
-            there besides ("allowed", and everything "inside" some folders).
+    Asked: "key", the deploy's "files" and what must be "absent"; folders where a mark tells
+    ("marked", in which "scripts" has those of operators too) and of its "own"; what may be there
+    besides ("allowed", and everything "inside" some folders).
     """
     known = set(asked["files"])
     for path in asked["absent"]:
@@ -144,11 +134,9 @@ def _strangers(folder: str, allowed: set[str], inside: tuple[str, ...]) -> Itera
 
 
 def secrets(asked: dict[str, Any]) -> Facts:
-    """Secrets: that they are there and for whom; of what they are, at most a keyed hash.
-
-    Args:
-        asked: "key", the "secrets", those of them with named "entries" and those that several
-            hosts share ("shared"), and the hub's "token".
+    """Secrets: that they are there and for whom; of what they are, at most a keyed hash. Asked:
+    "key", the "secrets", those of them with named "entries" and those that several hosts share
+    ("shared"), and the hub's "token".
     """
     for path in asked["secrets"]:
         if not os.path.exists(path):
@@ -157,7 +145,7 @@ def secrets(asked: dict[str, Any]) -> Facts:
         if path in asked["shared"]:
             yield "shared key", path, seal_file(asked["key"], path)
         # A line of another file is a key itself, and no part of that is a name.
-        lines = (text(path) or "").splitlines() if path in asked["entries"] else []
+        lines = rows(path) if path in asked["entries"] else []
         for line in lines:
             name, mark, value = line.partition("=")
             if mark:
@@ -179,11 +167,9 @@ def content(key: str, path: str) -> str:
 
 
 def settings(asked: dict[str, Any]) -> Facts:
-    """Content, mode and owner of everything that sets the system up and is not the deploy's.
-
-    Args:
-        asked: "key"; the "places" of settings, of which the paths in "known" and what begins with
-            one of "theirs" are other readers' matter.
+    """Content, mode and owner of everything that sets the system up and is not the deploy's. Asked:
+    "key"; the "places" of settings, of which the paths in "known" and what begins with one of
+    "theirs" are other readers' matter.
     """
     known, theirs = set(asked["known"]), tuple(asked["theirs"])
     for path in (path for place in asked["places"] for path in below(place)):

@@ -16,17 +16,14 @@ _OF_DOCKER = {f"{family} {name}" for family in ("ip", "ip6") for name in ("nat",
 def read(asked: dict[str, str]) -> dict[str, Any]:
     """The deploy's firewall: digest of the rules that are loaded at boot ("kept"), whether the
     kernel still has what the last load made ("live"), what systemd says of the unit ("state").
-
-    Args:
-        asked: Path of the rules that are "kept", name of the "unit".
+    Asked: Path of the rules that are "kept", name of the "unit".
     """
     properties = "--property=Id,LoadState,ActiveState,UnitFileState,NeedDaemonReload"
+    found = states(output("systemctl", "show", properties, asked["unit"]))
     return {
         "kept": digest(asked["kept"]),
         "live": Firewall(layout.Paths()).in_force(),
-        "state": states(output("systemctl", "show", properties, asked["unit"])).get(
-            asked["unit"], {}
-        ),
+        "state": found.get(asked["unit"], {}),
     }
 
 

@@ -16,11 +16,7 @@ _RAIL = re.compile(r"/power\d+_label$")
 
 
 def findings(asked: dict[str, Any]) -> Facts:
-    """What is wrong with the GPU.
-
-    Args:
-        asked: "max_clock_mhz" of the inventory, or null.
-    """
+    """What is wrong with the GPU. Asked: "max_clock_mhz" of the inventory, or null."""
     found = gpu_watch.load(layout.Paths()).findings
     most = asked.get("max_clock_mhz")
     now = gpu.look() if most else gpu.Reading()

@@ -69,11 +69,9 @@ def _seconds(date: str) -> float:
 
 
 def starts(asked: dict[str, Any]) -> Facts:
-    """The last start of each target: what the gate saw, what the engine chose and took.
-
-    Args:
-        asked: The "units"; patterns of what engines say of a start ("tells"), and of what says so
-            in one line with all arguments, which holds keys as well ("arguments").
+    """The last start of each target: what the gate saw, what the engine chose and took. Asked: The
+    "units"; patterns of what engines say of a start ("tells"), and of what says so in one line with
+    all arguments, which holds keys as well ("arguments").
     """
     for unit in asked["units"]:
         newest = _entries("-u", unit, "-n", "1")
@@ -83,8 +81,8 @@ def starts(asked: dict[str, Any]) -> Facts:
         if run_id:
             # An engine that is hot for weeks has said a million other lines.
             only = f"--grep={asked['tells']}"
-            entries = _entries(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
-            kept = (told(line, asked["tells"], asked["arguments"]) for line in _lines(entries))
+            said = journal(only, f"{ids[0]}={run_id}", "+", f"{ids[1]}={run_id}")
+            kept = (told(line, asked["tells"], asked["arguments"]) for line in said)
             yield lines(f"start of {unit}", filter(None, kept))
 
 
@@ -97,10 +95,8 @@ def told(line: str, tells: str, arguments: str) -> str:
 
 
 def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
-    """What people and deploys did to this host: Unix time and line, oldest first.
-
-    Args:
-        asked: "since", as journalctl takes it.
+    """What people and deploys did to this host: Unix time and line, oldest first. Asked: "since",
+    as journalctl takes it.
     """
     return [
         (at, line) for at, _, line in entries("-t", audit.IDENTIFIER, "--since", asked["since"])
@@ -109,14 +105,7 @@ def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
 
 def entries(*matches: str) -> list[tuple[float, str, str]]:
     """Unix time, program and message of each entry of the journal. Unreadable as `journal`."""
-    return [
-        (
-            int(str(each["__REALTIME_TIMESTAMP"])) / 1e6,
-            str(each.get("SYSLOG_IDENTIFIER") or "unnamed"),
-            _message(each.get("MESSAGE")),
-        )
-        for each in _entries(*matches)
-    ]
+    return list(map(_entry, _entries(*matches)))
 
 
 def kernel(_: object) -> Facts:
@@ -133,15 +122,10 @@ def kernel(_: object) -> Facts:
 
 def journal(*matches: str) -> list[str]:
     """Lines of the journal: time, program, message. Unreadable where journalctl fails."""
-    return _lines(_entries(*matches))
-
-
-def _lines(entries: list[dict[str, object]]) -> list[str]:
     return [
-        f"{clock(int(str(each['__REALTIME_TIMESTAMP'])) / 1e6)} "
-        f"{each.get('SYSLOG_IDENTIFIER') or 'unnamed'}: {line}"
-        for each in entries
-        for line in _message(each.get("MESSAGE")).splitlines()
+        f"{clock(at)} {program}: {line}"
+        for at, program, message in entries(*matches)
+        for line in message.splitlines()
     ]
 
 
@@ -156,10 +140,12 @@ def _entries(*matches: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _message(value: object) -> str:
-    """The journal gives what is no plain text, one with colours for example, as bytes."""
-    said = bytes(value).decode(errors="replace") if isinstance(value, list) else str(value or "")
-    return _COLOUR.sub("", said)
+def _entry(entry: dict[str, object]) -> tuple[float, str, str]:
+    said = entry.get("MESSAGE") or ""
+    # The journal gives what is no plain text, one with colours for example, as bytes.
+    message = bytes(said).decode(errors="replace") if isinstance(said, list) else str(said)
+    at = int(str(entry["__REALTIME_TIMESTAMP"])) / 1e6
+    return at, str(entry.get("SYSLOG_IDENTIFIER") or "unnamed"), _COLOUR.sub("", message)
 
 
 def clock(seconds: float) -> str:

@@ -74,10 +74,8 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     """{"links", "rdma", "peers", "nccl"}, by interface and by address.
 
     Each peer is asked by one packet of a whole frame that may not be cut into pieces on its way.
-    What NCCL chose is read from the log of the unit that started last.
-
-    Args:
-        asked: {"interfaces": […], "peers": {ADDRESS: [INTERFACE or null, MTU]}, "units": […]}.
+    What NCCL chose is read from the log of the unit that started last. Asked: {"interfaces": […],
+    "peers": {ADDRESS: [INTERFACE or null, MTU]}, "units": […]}.
     """
     devices = rdma()
     with ThreadPoolExecutor(8) as pool:

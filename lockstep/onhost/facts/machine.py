@@ -8,10 +8,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from lockstep.onhost.facts.reading import Facts, below, listed, run, seal_file, text
+from lockstep.onhost.facts.reading import Facts, below, listed, pairs, rows, run, seal_file, text
 
-#: A CDI file that names no library of the driver by its version.
-UNTOLD = "untold"
+UNTOLD = "untold"  #: A CDI file that names no library of the driver by its version.
 # What is each machine's own, and no sign of another state.
 _OWN_RELEASE = {"DGX_SERIAL_NUMBER", "DGX_OTA_DATE"}
 # What the factory installed: no state of now where an update has come since.
@@ -25,7 +24,7 @@ _GPU = {
     "vbios_version": "VBIOS",
     "clocks.max.sm": "highest clock",
 }
-_CDI = ("/etc/cdi", "/var/run/cdi")
+CDI = ("/etc/cdi", "/var/run/cdi")
 
 
 def available(_: object) -> int:
@@ -35,15 +34,13 @@ def available(_: object) -> int:
 
 def meminfo(*keys: str) -> dict[str, int]:
     """Bytes of those that the kernel tells."""
-    lines = (text("/proc/meminfo") or "").splitlines()
-    pairs = dict(line.split(":", 1) for line in lines)
-    return {key: int(pairs[key].split()[0]) * 1024 for key in keys if key in pairs}
+    told = dict(line.split(":", 1) for line in rows("/proc/meminfo"))
+    return {key: int(told[key].split()[0]) * 1024 for key in keys if key in told}
 
 
 def release() -> dict[str, str]:
     """KEY="value" lines of /etc/dgx-release, the last of each; {} where there is none."""
-    pairs = [line.strip().partition("=") for line in (text("/etc/dgx-release") or "").splitlines()]
-    return {key: value.strip('"') for key, mark, value in pairs if mark}
+    return dict(pairs("/etc/dgx-release"))
 
 
 def cuda() -> dict[str, str]:
@@ -68,10 +65,14 @@ def gpu() -> dict[str, str]:
     return dict(zip(_GPU, values, strict=False))
 
 
+def _cdi_files() -> list[str]:
+    return [path for folder in CDI for path in listed(folder)]
+
+
 def cdi() -> dict[str, str]:
     """File that offers NVIDIA's GPU as a CDI device → driver that it was made for, "" untold."""
     found = {}
-    for path in (path for folder in _CDI for path in listed(folder)):
+    for path in _cdi_files():
         content = text(path) or ""
         if "nvidia.com/gpu" in content:
             made_for = re.search(r"libcuda\.so\.(\d+\.[\d.]*\d)", content)
@@ -124,7 +125,7 @@ def driver(asked: dict[str, Any]) -> Facts:
     module = re.search(r"Module +(?:for \S+ +)?(\d[\d.]+)", loaded)
     if module:
         yield "driver", "loaded module", module[1]
-    for path in (path for folder in _CDI for path in listed(folder)):
+    for path in _cdi_files():
         yield "CDI", path, seal_file(asked["key"], path)
     for path, made_for in cdi().items():
         yield "CDI driver", path, made_for or UNTOLD
@@ -138,10 +139,9 @@ def system(asked: dict[str, Any]) -> Facts:
             # Each update appends its version: the last one stays.
             updated = name in _FACTORY and "DGX_OTA_VERSION" in told
             yield "DGX factory" if updated else "DGX OS", name, value
-    for line in (text("/etc/os-release") or "").splitlines():
-        name, mark, value = line.partition("=")
-        if mark and name in ("ID", "VERSION_ID", "PRETTY_NAME"):
-            yield "DGX OS", f"os-release {name}", value.strip('"')
+    for name, value in pairs("/etc/os-release"):
+        if name in ("ID", "VERSION_ID", "PRETTY_NAME"):
+            yield "DGX OS", f"os-release {name}", value
     yield "DGX OS", "python3", os.path.realpath("/usr/bin/python3")
     folder = os.path.realpath("/usr/local/cuda")
     if os.path.isdir(folder):
@@ -157,7 +157,7 @@ def memory(_: object) -> Facts:
     """Memory, swap, processors and their governor, transparent huge pages, mounted disks."""
     for size in meminfo("MemTotal").values():
         yield "memory", "MemTotal GiB", f"{size / 2**30:.1f}"
-    for line in (text("/proc/swaps") or "").splitlines()[1:]:
+    for line in rows("/proc/swaps")[1:]:
         name, kind, kib, *_ = line.split()
         yield "memory", f"swap {name}", f"{kind} {int(kib) / 2**20:.1f} GiB"
     yield "memory", "processors", os.cpu_count()
@@ -168,7 +168,7 @@ def memory(_: object) -> Facts:
     cores = listed("/sys/devices/system/cpu")
     governors = {text(f"{path}/cpufreq/scaling_governor") for path in cores}
     yield "memory", "governor", " ".join(sorted(filter(None, governors))) or "none"
-    for line in (text("/proc/self/mounts") or "").splitlines():
+    for line in rows("/proc/self/mounts"):
         device, place, kind, options, *_ = line.split()
         if device.startswith("/dev/") and not place.startswith(
             ("/var/lib/docker/", "/proc", "/sys")

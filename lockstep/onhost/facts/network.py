@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reading import Facts, digest, listed, run, text
+from lockstep.onhost.facts.reading import Facts, digest, listed, rows, run, text
 from lockstep.onhost.records.ours import UNITS, marked
 
 _TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
@@ -41,9 +41,6 @@ class Listener(NamedTuple):
 def listeners(ports: Iterable[int]) -> dict[str, dict[str, Any]]:
     """Port → who listens on it by TCP: {"process", "unit": its control group, "ours": whether a
     deploy wrote its unit, this one's or an earlier one's}.
-
-    Args:
-        ports: Those that count.
     """
     wanted = set(ports)
     return {
@@ -59,9 +56,7 @@ def listeners(ports: Iterable[int]) -> dict[str, dict[str, Any]]:
 
 def sockets(asked: dict[str, Any]) -> Facts:
     """Who listens where. Models come and go, so theirs count only at an address not asked for.
-
-    Args:
-        asked: "ports" of ours, each with the addresses at which it may be open, and our "units".
+    Asked: "ports" of ours, each with the addresses at which it may be open, and our "units".
     """
     first = int((text("/proc/sys/net/ipv4/ip_local_port_range") or "32768").split()[0])
     ports: dict[str, list[str]] = asked["ports"]
@@ -84,7 +79,7 @@ def sockets(asked: dict[str, Any]) -> Facts:
 def _listening() -> Iterator[Listener]:
     found = {}
     for table, state in _TABLES:
-        for line in (text(f"/proc/net/{table}") or "").splitlines()[1:]:
+        for line in rows(f"/proc/net/{table}")[1:]:
             words = line.split()
             if words[3] == state and words[9] != "0":
                 number, _, port = words[1].rpartition(":")
@@ -145,10 +140,7 @@ def reach(url: str) -> str | None:
 def fabric(asked: dict[str, Any]) -> dict[str, Any]:
     """The fast link as it is: "sha256" of the netplan file, null without one; each of the
     "interfaces" ({"mtu", "carrier", "addresses"}), null for one that is not there; all that are
-    "known".
-
-    Args:
-        asked: "path" of the netplan file, "interfaces" by name.
+    "known". Asked: "path" of the netplan file, "interfaces" by name.
     """
     every = {}
     for link in json.loads(run("ip", "-json", "address", "show").stdout or "[]"):
@@ -172,10 +164,10 @@ def interfaces(_: object) -> Facts:
             value = text(f"{path}/{key}")
             if value:
                 yield "network", f"{name} {key}", value
-    routes = [line.split() for line in (text("/proc/net/route") or "").splitlines()[1:]]
+    routes = [line.split() for line in rows("/proc/net/route")[1:]]
     ways = [words[0] for words in routes if words[1] == "00000000" and words[7] == "00000000"]
     yield "network", "default route", " ".join(ways) or "none"
-    for line in (text("/etc/resolv.conf") or "").splitlines():
+    for line in rows("/etc/resolv.conf"):
         words = line.split()
         if words and words[0] in ("nameserver", "search", "options"):
             yield "network", " ".join(words), "present"

@@ -6,38 +6,31 @@ from __future__ import annotations
 
 import os
 import pwd
+from itertools import chain
 from typing import Any
 
-from lockstep.onhost.facts.reading import listed, run, text
+from lockstep.onhost.facts.reading import listed, pairs, rows, run, text
 
 _SERIALS = (
     *("product_serial", "board_serial", "chassis_serial", "product_uuid"),
     *("board_asset_tag", "chassis_asset_tag"),
 )
-# Accounts of people, as Debian and Ubuntu number them.
-_PEOPLE = range(1000, 60000)
+_PEOPLE = range(1000, 60000)  # Accounts of people, as Debian and Ubuntu number them.
 
 
 def read(_: object) -> dict[str, list[Any]]:
     """Names of the machine and its network, accounts with the people's names, serial numbers."""
+    pretty = [value for key, value in pairs("/etc/machine-info") if key == "PRETTY_HOSTNAME"]
+    # Of this machine and of others.
+    known = [line.partition("#")[0].split()[1:] for line in rows("/etc/hosts")]
+    resolved = [line.split() for line in rows("/etc/resolv.conf")]
+    domains = [words[1:] for words in resolved if words[:1] in (["search"], ["domain"])]
     return {
-        "hosts": [os.uname().nodename, *_pretty(), *_neighbours()],
+        "hosts": [os.uname().nodename, *pretty, *chain.from_iterable(known)],
         "accounts": _accounts(),
-        "domains": _domains(),
+        "domains": list(chain.from_iterable(domains)),
         "serials": _serials(),
     }
-
-
-def _pretty() -> list[str]:
-    lines = (text("/etc/machine-info") or "").splitlines()
-    pairs = [line.partition("=") for line in lines]
-    return [value.strip("\"'") for key, _, value in pairs if key == "PRETTY_HOSTNAME"]
-
-
-def _neighbours() -> list[str]:
-    """Names in /etc/hosts, of this machine and of others."""
-    lines = [line.partition("#")[0].split() for line in (text("/etc/hosts") or "").splitlines()]
-    return [name for words in lines for name in words[1:]]
 
 
 def _accounts() -> list[list[str]]:
@@ -53,18 +46,9 @@ def _accounts() -> list[list[str]]:
     return [*every, *homes, *asking]
 
 
-def _domains() -> list[str]:
-    lines = [line.split() for line in (text("/etc/resolv.conf") or "").splitlines()]
-    return [word for words in lines if words[:1] in (["search"], ["domain"]) for word in words[1:]]
-
-
 def _serials() -> list[str]:
     found = [text(f"/sys/class/dmi/id/{name}") for name in _SERIALS]
     found += [text(f"{path}/serial") for path in listed("/sys/class/nvme")]
-    found += [
-        line.partition("=")[2].strip('"')
-        for line in (text("/etc/dgx-release") or "").splitlines()
-        if "SERIAL" in line.partition("=")[0]
-    ]
+    found += [value for key, value in pairs("/etc/dgx-release") if "SERIAL" in key]
     smi = run("nvidia-smi", "--query-gpu=serial", "--format=csv,noheader")
     return [each for each in [*found, *smi.stdout.splitlines()] if each]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.facts.reading import Facts, listed, output, run, text
+from lockstep.onhost.facts.reading import Facts, listed, output, rows, run
 from lockstep.onhost.records import packages
 
 _QUERY = ("dpkg-query", "-W", "-f")
@@ -60,7 +60,7 @@ def _rows(said: str) -> Iterator[list[str]]:
 def _automatic() -> set[str]:
     """Names that apt installed because another package wanted them."""
     names, name = set(), ""
-    for line in (text("/var/lib/apt/extended_states") or "").splitlines():
+    for line in rows("/var/lib/apt/extended_states"):
         if line.startswith("Package: "):
             name = line.removeprefix("Package: ")
         elif line == "Auto-Installed: 1":

@@ -28,13 +28,11 @@ _LEASE = ".client.json"
 
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:
-    """Everything; its parts are waited for at once, because each asks other programs.
-
-    Args:
-        asked: "paths" whose disk counts, "needs" (what is fetched → the folders and files that
-            show that it is here), "reach" (address → what would be fetched from it: one from which
-            nothing is needed any more is not tried), "ports", "models", "images", "cache",
-            "accounts", "fabric", "docker", "tls" (see there).
+    """Everything; its parts are waited for at once, because each asks other programs. Asked:
+    "paths" whose disk counts, "needs" (what is fetched → the folders and files that show that it is
+    here), "reach" (address → what would be fetched from it: one from which nothing is needed any
+    more is not tried), "ports", "models", "images", "cache", "accounts", "fabric", "docker", "tls"
+    (see there).
     """
     # At once: they wait for other programs, and each address that is silent takes its time-out.
     with ThreadPoolExecutor(16) as pool:
@@ -116,21 +114,17 @@ def _whole(folders: dict[str, list[str]]) -> bool:
 
 def _identity() -> dict[str, Any]:
     """What should be this host's alone: its machine-id, as a hash, and fingerprints of its keys."""
-    try:
-        with open("/etc/machine-id", "rb") as file:
-            machine = hashlib.sha256(file.read().strip()).hexdigest()
-    except OSError:
-        machine = ""
+    machine = text("/etc/machine-id")
     keys = []
     for path in sorted(glob.glob("/etc/ssh/ssh_host_*_key.pub")):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            words = file.read().split()
+        words = (text(path) or "").split()
         try:
             digest = hashlib.sha256(base64.b64decode(words[1])).digest()
         except (ValueError, IndexError):
             continue
         keys.append(f"{words[0]} SHA256:{base64.b64encode(digest).decode().rstrip('=')}")
-    return {"machine_id": machine, "host_keys": keys}
+    hashed = "" if machine is None else hashlib.sha256(machine.encode()).hexdigest()
+    return {"machine_id": hashed, "host_keys": keys}
 
 
 def updates() -> dict[str, Any]:

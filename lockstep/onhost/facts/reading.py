@@ -17,8 +17,7 @@ from lockstep.onhost.records import ours
 #: Kind, item, value: one fact that hosts are compared by.
 Fact = tuple[str, str, object]
 Facts = Iterator[Fact]
-# No reader waits longer for a program of the host, seconds.
-LIMIT_S = 60.0
+LIMIT_S = 60.0  # No reader waits longer for a program of the host, seconds.
 
 
 class Unreadable(errors.Problem):
@@ -26,12 +25,7 @@ class Unreadable(errors.Problem):
 
 
 def seal(key: str, content: bytes) -> str:
-    """A keyed hash: the same content gives the same text only within one run.
-
-    Args:
-        key: Of this run, hexadecimal.
-        content: What is not to be told.
-    """
+    """A keyed hash: the same content gives the same text only with the key of one run."""
     return hmac.new(bytes.fromhex(key), content, hashlib.sha256).hexdigest()[:32]
 
 
@@ -89,6 +83,17 @@ def text(path: str) -> str | None:
             return content.read().strip()
     except OSError:
         return None
+
+
+def rows(path: str) -> list[str]:
+    """Lines of a small text file; [] where it cannot be read."""
+    return (text(path) or "").splitlines()
+
+
+def pairs(path: str) -> list[tuple[str, str]]:
+    """Key and value of each KEY="value" line of a small text file."""
+    found = (line.strip().partition("=") for line in rows(path))
+    return [(key, value.strip("\"'")) for key, mark, value in found if mark]
 
 
 def document(path: str) -> Any:

@@ -22,10 +22,7 @@ def deploying(asked: dict[str, Any]) -> dict[str, Any]:
     """ "other": who else deploys to this host, in words; "" where the deploy that asks may.
     "waited": whether another deploy was under way when this was asked, so that what was read beside
     it is of no use. "before": how the deploy before ended, where this host had to return from it;
-    else "".
-
-    Args:
-        asked: That deploy (`deploys.Deploy`), which has sent for the lock.
+    else "". Asked: That deploy (`deploys.Deploy`), which has sent for the lock.
     """
     mine, paths = deploys.Deploy(**asked), layout.Paths()
     there = deploys.holder(paths.deploy_lock)
@@ -37,13 +34,8 @@ def deploying(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def intruders(asked: dict[str, Any]) -> dict[str, str]:
-    """What is in the way of a deploy and is not Lockstep's: as `adopt` would name it → whose it is.
-
-    Args:
-        asked: As for `ours.intruders`.
-    """
-    return ours.intruders(asked)
+# What is in the way of a deploy and is not Lockstep's.
+intruders = ours.intruders
 
 
 def unnoted(asked: dict[str, list[str]]) -> dict[str, list[str]]:

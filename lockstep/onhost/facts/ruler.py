@@ -44,11 +44,7 @@ def _hot(units: list[str]) -> dict[str, Any]:
 def _gpu() -> dict[str, Any]:
     seen = gpu.look()
     slowed = None if seen.reasons is None else bool(seen.heat or seen.reasons & gpu.POWER_CAP)
-    return {
-        "temperature_c": seen.temperature_c,
-        "sm_mhz": seen.clock_mhz,
-        "throttled": slowed,
-    }
+    return {"temperature_c": seen.temperature_c, "sm_mhz": seen.clock_mhz, "throttled": slowed}
 
 
 def _compiled(unit: str | None, pattern: str) -> str | None:
@@ -71,12 +67,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     """The "targets" as the deploy bound them, the "hot" unit with the "generation" that it runs and
     the one its file asks for ("written"), how "busy" the processors are while nothing is asked, the
     GPU's clock and temperature, and the last line of the last hour that says that a kernel was
-    "compiled".
-
-    Args:
-        asked: Path of the "targets", and a pattern of what the engine's log says when it compiles a
-            kernel ("compiled"). Where there is the path of an "index", the "tensors" of that weight
-            map are told instead of the last four, and how many match "vision".
+    "compiled". Asked: Path of the "targets", and a pattern of what the engine's log says when it
+    compiles a kernel ("compiled"). Where there is the path of an "index", the "tensors" of that
+    weight map are told instead of the last four, and how many match "vision".
     """
     targets = (document(asked["targets"]) or {}).get("targets", {})
     found = {"targets": targets, **_hot([target["unit"] for target in targets.values()])}

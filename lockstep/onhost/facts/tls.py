@@ -24,10 +24,8 @@ _LIMIT_S = 10
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:
     """{"fault": why there is none, or "", "days": until it ends, null for one that renews itself}.
-
-    Args:
-        asked: "certificate" and "key" (paths), "tailscale" (the names that it is for), or "own";
-            {} where no certificate is wanted. "now": seconds since 1970.
+    Asked: "certificate" and "key" (paths), "tailscale" (the names that it is for), or "own"; {}
+    where no certificate is wanted. "now": seconds since 1970.
     """
     if "certificate" in asked:
         return _yours(asked["certificate"], asked["key"], asked.get("now"))
@@ -39,11 +37,7 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def findings(asked: dict[str, Any]) -> Facts:
-    """What is wrong with a certificate of yours, or soon will be.
-
-    Args:
-        asked: As for `read`.
-    """
+    """What is wrong with a certificate of yours, or soon will be. Asked: As for `read`."""
     if "certificate" not in asked:
         return
     found = read(asked)
@@ -56,9 +50,8 @@ def findings(asked: dict[str, Any]) -> Facts:
 def _yours(certificate: str, key: str, now: float | None) -> dict[str, Any]:
     try:
         # It compares the two.
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-            certificate, key, password=lambda: ""
-        )
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate, key, password=lambda: "")
     except ssl.SSLError as fault:
         why = "the key does not belong to it" if "MISMATCH" in str(fault.reason) else fault.reason
         return {"fault": f"{certificate} with {key}: {why or 'no PEM'}", "days": None}
@@ -80,6 +73,12 @@ def ends(certificate: str) -> str | None:
     return end[1] if end else None
 
 
+def ends_at(certificate: str) -> float | None:
+    """The same in Unix time, seconds."""
+    end = ends(certificate)
+    return None if end is None else ssl.cert_time_to_seconds(end)
+
+
 def _tailscale(names: list[str]) -> str:
     try:
         status = _local("/localapi/v0/status")
@@ -97,10 +96,8 @@ def _tailscale(names: list[str]) -> str:
     except OSError as fault:
         return f"tailscaled.service does not run: {fault.strerror}"
     if f"TS_PERMIT_CERT_UID={_ACCOUNT}" not in variables:
-        return (
-            f"tailscaled gives {_ACCOUNT} no certificate: put TS_PERMIT_CERT_UID={_ACCOUNT} into "
-            "/etc/default/tailscaled and restart it"
-        )
+        remedy = f"put TS_PERMIT_CERT_UID={_ACCOUNT} into /etc/default/tailscaled and restart it"
+        return f"tailscaled gives {_ACCOUNT} no certificate: {remedy}"
     return ""
 
 

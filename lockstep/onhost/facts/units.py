@@ -21,8 +21,7 @@ _PROPERTIES = (
     "ActiveEnterTimestamp,FragmentPath,DropInPaths,EnvironmentFiles,Job"
 )
 _FOLDER = "/etc/systemd/system"
-# Folders whose links say what starts what.
-_WANTS = (".wants", ".requires", ".upholds")
+_WANTS = (".wants", ".requires", ".upholds")  # Folders whose links say what starts what.
 # Where somebody puts a unit or a drop-in; those under /usr/lib come with packages.
 _BY_HAND = ("/etc/", "/run/")
 # A secret of ours that systemd reads for a service when it starts it.
@@ -115,11 +114,9 @@ def _outdated(name: str, state: Mapping[str, str]) -> bool:
 
 
 def every(asked: dict[str, Any]) -> Facts:
-    """The deploy's units, and those of the system that it concerns.
-
-    Args:
-        asked: Units of "ours" and of the "system", the deploy's "files", and what a service "reads"
-            once, when it starts (service → paths).
+    """The deploy's units, and those of the system that it concerns. Asked: Units of "ours" and of
+    the "system", the deploy's "files", and what a service "reads" once, when it starts (service →
+    paths).
     """
     ours = asked["ours"]
     links = _links()

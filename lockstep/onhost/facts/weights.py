@@ -27,10 +27,8 @@ def read(path: str) -> dict[str, Any]:
 
 
 def every(asked: dict[str, Any]) -> Facts:
-    """Every repository of the question, and what else lies in the cache.
-
-    Args:
-        asked: "weights" as the specification has them; whether every file is read ("deep").
+    """Every repository of the question, and what else lies in the cache. Asked: "weights" as the
+    specification has them; whether every file is read ("deep").
     """
     spec = weights_spec.parse(json.dumps(asked["weights"]))
     wanted = set()

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.onhost.core import errors
 from lockstep.onhost.gateway import keys
-from lockstep.onhost.gateway.configuration import (
-    API_KEY_CREDENTIAL,
-    PEER_KEY,
-    PEER_PERSON,
-    PEER_ROLE,
-    Door,
-    Gateway,
-)
+from lockstep.onhost.gateway.configuration import API_KEY_CREDENTIAL, Door, Gateway
 from lockstep.onhost.gateway.keys import Keys, Person
 from lockstep.onhost.gateway.peers import Peers
 from lockstep.onhost.gateway.wire.answers import Headers, Refused
 
-#: Who asks from the host itself, without a key.
-LOCAL = Person(keys.LOCAL, "use")
-#: Who asks with the key of this host's open ports.
-HOST_KEY = Person(keys.HOST_KEY, "use")
+LOCAL = Person(keys.LOCAL, "use")  #: Who asks from the host itself, without a key.
+HOST_KEY = Person(keys.HOST_KEY, "use")  #: Who asks with the key of this host's open ports.
 #: Headers that carry a key; no engine, and no other gateway, sees one.
 KEY_HEADERS = (b"authorization", b"x-api-key")
-PEER_HEADERS = tuple(name.encode() for name in (PEER_KEY, PEER_PERSON, PEER_ROLE))
 # Green or not is all that it says, and load balancers ask without a key.
 _FREE = b"/health"
 # Engines have further paths for whoever runs them: weights, profiles, shutdown.
@@ -42,42 +30,32 @@ _NO_KEY = "a key is needed: Authorization: Bearer KEY. Your operator makes one w
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks.
+    """Who asks."""
 
-    Attributes:
-        person: Whom requests are counted for.
-        limited: Whether the bound of a key holds for it: not without a key, from this host.
-        hops: Gateways that the request came through.
-    """
-
-    person: Person
+    person: Person  #: Whom requests are counted for.
+    #: Whether the bound of a key holds for it: not without a key, from this host.
     limited: bool = True
-    hops: int = 0
+    hops: int = 0  #: Gateways that the request came through.
 
 
 class Access:
     """Judges requests by their door and their headers.
 
-    Args:
-        gateway: Its doors and names.
-        people: Keys of persons.
-        peers: The other gateways, who prove themselves.
-        host_key: Key of this host's open ports; None: it has none.
+    `host_key` is the key of this host's open ports; None: it has none.
     """
 
     def __init__(self, gateway: Gateway, people: Keys, peers: Peers, host_key: str | None) -> None:
         self._gateway = gateway
         self._people = people
         self._peers = peers
-        self._host_key = _digest(host_key.encode()) if host_key else None
+        self._host_key = keys.digest(host_key.encode()) if host_key else None
         self._names = {name.lower() for name in ("localhost", gateway.host, *gateway.names)}
 
     def caller(self, door: Door, headers: Headers) -> Caller:
         """Who asks at a door that is none of a target. Refused: nobody who may."""
         if door.kind == "peers":
             return self._other_gateway(headers)
-        person = self._people.who(headers)
-        if person:
+        if person := self._people.who(headers):
             return Caller(person)
         if door.kind != "local" or self._gateway.local_keys or keys.claimed(headers):
             raise _unauthorised()
@@ -97,7 +75,7 @@ class Access:
             # Strangers share the places of one key, and have no body that could be waited for.
             return Caller(LOCAL)
         person = self._people.who(headers)
-        if person is None and self._host_key is not None and is_key(headers, self._host_key):
+        if person is None and self._host_key and is_key(headers, self._host_key):
             person = HOST_KEY
         if person is None:
             raise _unauthorised()
@@ -140,10 +118,10 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def is_key(headers: Iterable[tuple[bytes, bytes]], digest: bytes) -> bool:
+def is_key(headers: Headers, digest: str) -> bool:
     """Whether a request carries the key of a digest, in either form."""
     # Digests have one length, so the time that this takes says nothing about the key.
-    return any([hmac.compare_digest(_digest(key), digest) for key in keys.given(headers)])
+    return any([hmac.compare_digest(keys.digest(key), digest) for key in keys.given(headers)])
 
 
 def host_key(gateway: Gateway) -> str | None:
@@ -174,7 +152,3 @@ def _unauthorised() -> Refused:
 def _foreign(why: str) -> Refused:
     said = f"{why}: without a key only programs of this host may ask here"
     return Refused(403, said, "foreign", close=True)
-
-
-def _digest(key: bytes) -> bytes:
-    return hashlib.sha256(key).digest()

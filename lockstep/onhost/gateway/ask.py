@@ -13,8 +13,7 @@ from lockstep.onhost.systemd import transient
 
 SOCKET = Path("/run/lockstep-gateway-switch.sock")
 UNIT = "lockstep-gateway-switch.socket"
-# A line of a switch is a few hundred characters.
-_LONGEST = 1 << 20
+_LONGEST = 1 << 20  # A line of a switch is a few hundred characters.
 
 
 async def switch(
@@ -22,10 +21,7 @@ async def switch(
 ) -> AsyncGenerator[dict[str, Any], None]:
     """Ask for an ordinary switch, and tell how it goes. Leaving early does not end the switch.
 
-    Args:
-        target: A name of targets.json, or "none".
-        person: Who asks; None: the gateway itself.
-        path: The socket.
+    `target` may be "none". `person`: None for the gateway itself.
 
     Yields:
         {"phase": "check", "stop", "gate", "load", "canary", "done" or "failed", "line": text} for
@@ -35,11 +31,8 @@ async def switch(
     try:
         reader, writer = await asyncio.open_unix_connection(path, limit=_LONGEST)
     except OSError as error:
-        yield {
-            "code": errors.EXIT_FAILED,
-            "said": f"no switch can be asked for: {path}: {errors.why(error)}. Remedy: "
-            f"systemctl status {UNIT}",
-        }
+        said = f"no switch can be asked for: {path}: {errors.why(error)}"
+        yield {"code": errors.EXIT_FAILED, "said": f"{said}. Remedy: systemctl status {UNIT}"}
         return
     try:
         writer.write(json.dumps({"target": target, "person": person}).encode() + b"\n")
@@ -52,7 +45,5 @@ async def switch(
         pass
     finally:
         writer.close()
-    yield {
-        "code": transient.EXIT_ALONE,
-        "said": "the switch goes on, but its display has ended. Remedy: switch.sh wait",
-    }
+    said = "the switch goes on, but its display has ended. Remedy: switch.sh wait"
+    yield {"code": transient.EXIT_ALONE, "said": said}

@@ -14,29 +14,24 @@ from lockstep.onhost.core import config
 
 #: Headers between two gateways: the key, and whom the first one found.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
+PEER_HEADERS = (PEER_KEY.encode(), PEER_PERSON.encode(), PEER_ROLE.encode())
 #: Names of systemd credentials: the key of this host's open ports, and the gateways' own.
 API_KEY_CREDENTIAL, PEER_KEY_CREDENTIAL = "api-key", "peer-key"
-#: The Unix socket of a `tls` door.
-TLS_SOCKET = "/run/lockstep-gateway/tls.sock"
+TLS_SOCKET = "/run/lockstep-gateway/tls.sock"  #: The Unix socket of a `tls` door.
 
 Kind = Literal["local", "open", "tls", "peers", "target"]
 
 
 @dataclass(frozen=True)
 class Door:
-    """One listener.
+    """One listener."""
 
-    Attributes:
-        kind: Who comes in here: `local` this host, `open` other machines with a key, `tls` the
-            same by Caddy, `peers` other gateways, `target` clients of one target's own port.
-        address: The IP address to listen at, or the path of a Unix socket (`tls`).
-        port: The TCP port; 0 for a Unix socket.
-        targets: Of a `target` door: the names that answer here, the fallback after the target.
-    """
-
+    #: Who comes in here: `local` this host, `open` other machines with a key, `tls` the same by
+    #: Caddy, `peers` other gateways, `target` clients of one target's own port.
     kind: Kind
-    address: str
-    port: int = 0
+    address: str  #: The IP address to listen at, or the path of a Unix socket (`tls`).
+    port: int = 0  #: The TCP port; 0 for a Unix socket.
+    #: Of a `target` door: the names that answer here, the fallback after the target.
     targets: tuple[str, ...] = ()
 
 
@@ -51,17 +46,12 @@ class Peer:
 
 @dataclass(frozen=True)
 class Model:
-    """What targets.json does not say about a target.
+    """What targets.json does not say about a target."""
 
-    Attributes:
-        aliases: Further names that clients may ask for.
-        merge_roles: Whether messages of one role in a row become one before the engine.
-        context: Tokens of one request with its answer; None: not known.
-    """
-
-    aliases: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()  #: Further names that clients may ask for.
+    #: Whether messages of one role in a row become one before the engine.
     merge_roles: bool = False
-    context: int | None = None
+    context: int | None = None  #: Tokens of one request with its answer; None: not known.
 
 
 @dataclass(frozen=True)
@@ -75,36 +65,27 @@ class Limits:
 
 @dataclass(frozen=True)
 class Gateway:
-    """The gateway of one host.
+    """The gateway of one host."""
 
-    Attributes:
-        host: This host's name in the inventory.
-        doors: Every listener. Where one is at all addresses ("0.0.0.0", "::"), those of the same
-            port open no socket of their own: the address that a client came to tells them apart.
-        names: Names and addresses of this host that `Host` may have at the local door.
-        models: By name of the target, fallbacks included.
-        peers: Gateways of other hosts that are asked too.
-        local_keys: Whether the local door asks for a key.
-        swap_on_request: Whether a request for a cold target asks for a switch.
-        least_hot_s: How long a target stays hot before a request may take it away, seconds.
-        queue: How many requests may wait for a switch.
-        ttl_s: How long a target without requests stays hot, seconds; None: for ever.
-        keepalive_s: Between two comments while a stream has not begun, seconds.
-        prometheus: Where Prometheus on this host is asked, without a path; None: it has none.
-    """
-
-    host: str
+    host: str  #: This host's name in the inventory.
+    #: Every listener. Where one is at all addresses ("0.0.0.0", "::"), those of the same port open
+    #: no socket of their own: the address that a client came to tells them apart.
     doors: tuple[Door, ...]
+    #: Names and addresses of this host that `Host` may have at the local door.
     names: tuple[str, ...] = ()
+    #: By name of the target, fallbacks included.
     models: Mapping[str, Model] = field(default_factory=dict)
-    peers: tuple[Peer, ...] = ()
-    local_keys: bool = False
-    swap_on_request: bool = False
+    peers: tuple[Peer, ...] = ()  #: Gateways of other hosts that are asked too.
+    local_keys: bool = False  #: Whether the local door asks for a key.
+    swap_on_request: bool = False  #: Whether a request for a cold target asks for a switch.
+    #: How long a target stays hot before a request may take it away, seconds.
     least_hot_s: float = 120.0
-    queue: int = 32
+    queue: int = 32  #: How many requests may wait for a switch.
+    #: How long a target without requests stays hot, seconds; None: for ever.
     ttl_s: float | None = None
-    keepalive_s: float = 15.0
+    keepalive_s: float = 15.0  #: Between two comments while a stream has not begun, seconds.
     limits: Limits = Limits()
+    #: Where Prometheus on this host is asked, without a path; None: it has none.
     prometheus: str | None = None
 
     def model(self, target: str) -> Model:

@@ -11,8 +11,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from lockstep.onhost.gateway.usage import Usage
 
-#: Bytes at the end of an answer in which its usage is looked for.
-TAIL = 4096
+TAIL = 4096  #: Bytes at the end of an answer in which its usage is looked for.
 #: The person of a refused request that had no valid key.
 NOBODY = "-"
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')

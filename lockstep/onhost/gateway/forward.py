@@ -10,13 +10,16 @@ from typing import TypeVar
 
 import httpx2
 
-from lockstep.onhost.core import output
+from lockstep.onhost.core import errors, output
+from lockstep.onhost.gateway import connections
+from lockstep.onhost.gateway.connections import SocketOption
 from lockstep.onhost.gateway.counts import TAIL
-from lockstep.onhost.gateway.peers import SocketOption
 from lockstep.onhost.gateway.wire import answers
 from lockstep.onhost.gateway.wire.answers import Api, Headers, Message, Refused, Send
 
 T = TypeVar("T")
+#: A request's body; None: there is none.
+Content = bytes | AsyncIterator[bytes] | None
 # RFC 9110, 7.6.1: what concerns one connection. Expect was answered when its body was read.
 _HOP_BY_HOP = frozenset(
     (
@@ -26,10 +29,8 @@ _HOP_BY_HOP = frozenset(
 )
 _CONNECT_TIMEOUT_S = 5.0
 _TIMEOUT = {"connect": _CONNECT_TIMEOUT_S, "read": None, "write": None}
-# An error of an engine that comes after a stream has begun.
-_LONGEST_ERROR = 64 * 1024
-#: When an engine that does not listen is worth asking again, seconds.
-_RETRY_S = 5
+_LONGEST_ERROR = 64 * 1024  # An error of an engine that comes after a stream has begun.
+_RETRY_S = 5  #: When an engine that does not listen is worth asking again, seconds.
 
 
 class Upstream:
@@ -38,36 +39,18 @@ class Upstream:
     One connection per request: an engine closes idle ones when it likes, and a generation that was
     cut off by that must not be asked for twice. Redirects, cookies, compression and proxies are the
     business of a client, which a transport is not.
-
-    Args:
-        options: Of the sockets.
     """
 
     def __init__(self, options: Sequence[SocketOption] = ()) -> None:
-        self._transport = httpx2.AsyncHTTPTransport(
-            # Nobody here speaks TLS: no list of authorities is read.
-            verify=False,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-            socket_options=list(options),
-        )
+        self._transport = connections.transport(options)
 
     async def ask(
-        self,
-        scope: Message,
-        url: str,
-        headers: Headers,
-        content: bytes | AsyncIterator[bytes] | None,
+        self, scope: Message, url: str, headers: Headers, content: Content
     ) -> httpx2.Response:
         """The head of an answer; its body is read by `Answer.pass_on`.
 
-        Args:
-            scope: Of the client's request, for method, path and query.
-            url: Of the engine, without a path.
-            headers: Those that go there.
-            content: The body; None: there is none.
-
-        Raises:
-            Refused: nobody listens there, or no answer came.
+        Method, path and query are the client's. Refused: nobody listens at `url`, or no answer
+        came.
         """
         target = scope["raw_path"]
         if scope["query_string"]:
@@ -87,25 +70,17 @@ class Upstream:
             said = f"the engine at {url} is loading or down"
             raise Refused(503, said, "down", _RETRY_S) from fault
         except httpx2.TransportError as fault:
-            said = f"the engine at {url} gave no answer: {str(fault) or type(fault).__name__}"
+            said = f"the engine at {url} gave no answer: {errors.why(fault)}"
             raise Refused(502, said, "no answer") from fault
 
 
 class Answer:
-    """One answer to a client.
+    """One answer to a client, with errors in the forms of an API.
 
-    Args:
-        send: Of the request.
-        api: Whose forms errors have.
-        keepalive_s: Between two comments while a stream has not begun; None: this is no stream.
+    `keepalive_s`: between two comments while a stream has not begun; None: this is no stream.
     """
 
-    def __init__(
-        self,
-        send: Send,
-        api: Api,
-        keepalive_s: float | None,
-    ) -> None:
+    def __init__(self, send: Send, api: Api, keepalive_s: float | None) -> None:
         self._send = send
         self._api = api
         self._keepalive_s = keepalive_s
@@ -131,18 +106,17 @@ class Answer:
     async def break_off(self, refused: Refused) -> None:
         """An error as the last event of a stream that has begun with comments."""
         event = answers.error_event(self._api, refused.status, refused.message)
-        await self._send({"type": "http.response.body", "body": event, "more_body": False})
+        await self._send(answers.part(event, more=False))
 
     async def event(self, value: object) -> None:
         """One server-sent event of the gateway's own."""
         await self._start()
-        data = b"data: " + json.dumps(value).encode() + b"\n\n"
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+        await self._send(answers.part(b"data: " + json.dumps(value).encode() + b"\n\n"))
 
     async def end(self) -> None:
         """The end of an answer of such events."""
         await self._start()
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send(answers.part(more=False))
 
     async def pass_on(self, answer: httpx2.Response) -> bytes:
         """Send an answer as it comes. Gives its last bytes, which tell its usage."""
@@ -170,21 +144,21 @@ class Answer:
             self.first_byte()
             while chunk:
                 # Waits while the client is slow, and so does the engine then.
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await self._send(answers.part(chunk))
                 tail = (tail + chunk)[-TAIL:]
                 # Many events may come at once: that the client has left is to be seen between two.
                 await asyncio.sleep(0)
                 chunk = await anext(chunks, b"")
         except httpx2.TransportError as fault:
             # Without an end the server cuts the connection, as the engine did.
-            tell(f"the engine broke off an answer: {str(fault) or type(fault).__name__}")
+            output.say(f"lockstep gateway: the engine broke off an answer: {errors.why(fault)}")
             return tail
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+        await self._send(answers.part(more=False))
         return tail
 
     async def _comment(self) -> None:
         await self._start()
-        await self._send({"type": "http.response.body", "body": answers.COMMENT, "more_body": True})
+        await self._send(answers.part(answers.COMMENT))
 
     async def _start(self) -> None:
         if not self.started:
@@ -210,21 +184,10 @@ async def _error(answer: httpx2.Response, chunks: AsyncIterator[bytes]) -> Refus
 def end_to_end(headers: Iterable[tuple[bytes, bytes]], but: Iterable[bytes] = ()) -> Headers:
     """The headers without those of one connection, in order, repeated ones included.
 
-    Args:
-        headers: In any case.
-        but: Names in lower case that are left out too.
+    `but`: names in lower case that are left out too.
     """
     pairs = [(name.lower(), value) for name, value in headers]
-    named = {
-        word.strip().lower()
-        for name, value in pairs
-        if name == b"connection"
-        for word in value.split(b",")
-    }
+    listed = b",".join(value for name, value in pairs if name == b"connection")
+    named = {word.strip().lower() for word in listed.split(b",")}
     left_out = _HOP_BY_HOP.union(named, but)
     return [pair for pair in pairs if pair[0] not in left_out]
-
-
-def tell(line: str) -> None:
-    """One line for the journal."""
-    output.say(f"lockstep gateway: {line}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from typing import Any
 from urllib.parse import urlencode
 
 import httpx2
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.gateway import connections
 
 #: Seconds that the page shows, and between two of its points.
 HOUR_S, STEP_S = 3600, 30
@@ -23,22 +25,16 @@ QUERIES = {
     "mhz": 'lockstep_gpu_clock_hertz{job!="twin"} / 1000000',
     "tok_s": 'sum(lockstep_engine_tokens_per_second{job!="twin"})',
 }
-_FAULTS = (httpx2.HTTPError, OSError, TimeoutError, ValueError, LookupError, TypeError)
 
 
 class History:
-    """What Prometheus has of the last hour; one look for all who ask.
-
-    Args:
-        url: Prometheus, without a path.
-    """
+    """What the Prometheus at a URL has of the last hour; one look for all who ask."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._turn = asyncio.Lock()
         self._kept: tuple[float, dict[str, Any]] | None = None
-        # Nobody here speaks TLS: no list of authorities is read.
-        self._transport = httpx2.AsyncHTTPTransport(verify=False)
+        self._transport = connections.transport()
 
     async def last_hour(self) -> dict[str, Any]:
         """ "ends" (Unix time, s), "step_s", and "series": key of `QUERIES` → values, oldest first.
@@ -55,8 +51,8 @@ class History:
         ends = int(time.time()) // STEP_S * STEP_S
         try:
             found = await asyncio.gather(*(self._values(each, ends) for each in QUERIES.values()))
-        except _FAULTS as fault:
-            return {"fault": f"Prometheus does not answer: {str(fault) or type(fault).__name__}"}
+        except connections.FAULTS as fault:
+            return {"fault": f"Prometheus does not answer: {errors.why(fault)}"}
         series = dict(zip(QUERIES, found, strict=True))
         told = {key: values for key, values in series.items() if any(v is not None for v in values)}
         return {"ends": ends, "step_s": STEP_S, "series": told}
@@ -66,14 +62,7 @@ class History:
         url = f"{self._url}/api/v1/query_range?{urlencode(asked)}"
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
         request = httpx2.Request("GET", url, extensions={"timeout": timeout})
-        answer = await self._transport.handle_async_request(request)
-        try:
-            text = await answer.aread()
-        finally:
-            await answer.aclose()
-        if answer.status_code != 200:
-            raise ValueError(f"it answers {answer.status_code}")
-        every = json.loads(text)["data"]["result"]
+        every = (await connections.document(self._transport, request))["data"]["result"]
         points = {int(at): _number(value) for at, value in every[0]["values"]} if every else {}
         return [points.get(at) for at in range(ends - HOUR_S, ends + 1, STEP_S)]
 

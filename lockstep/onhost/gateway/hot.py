@@ -13,8 +13,7 @@ from pathlib import Path
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.systemd import units
 
-#: systemd is asked at most this often, seconds.
-EVERY_S = 1.0
+EVERY_S = 1.0  #: systemd is asked at most this often, seconds.
 
 
 class Hot:
@@ -51,11 +50,6 @@ class Hot:
         if unit is None:
             return "off"
         return unit.state if unit.state != "hot" or self._is_hot(target) else "stopping"
-
-    def since(self, target: str) -> float | None:
-        """When systemd last changed its unit's state, in seconds of Unix time."""
-        unit = self._units.get(self._host.targets[target].unit)
-        return unit.since if unit else None
 
     def changed_at(self, target: str) -> float:
         """When systemd last changed its unit's state, in seconds of `time.monotonic`."""

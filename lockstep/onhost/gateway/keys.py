@@ -14,21 +14,18 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from lockstep.onhost.core import errors, schema
-from lockstep.onhost.core.schema import Rule
+from lockstep.onhost.core.schema import Rule, like
 
 #: Where the keys are on a host; the group may read them, root alone may write them.
 PATH = Path("/etc/lockstep/gateway/keys.json")
-#: The account, and group, that the gateway runs as.
-ACCOUNT = "lockstep-gateway"
-#: Who asks from the host itself, without a key.
-LOCAL = "local"
-#: Who asks with the key of the host's open ports.
-HOST_KEY = "host-key"
+ACCOUNT = "lockstep-gateway"  #: The account, and group, that the gateway runs as.
+LOCAL = "local"  #: Who asks from the host itself, without a key.
+HOST_KEY = "host-key"  #: Who asks with the key of the host's open ports.
 #: Begins each key, so that people and programs that look for leaked secrets know it.
 PREFIX = "lk-"
 
@@ -37,7 +34,6 @@ ROLES = ("use", "operate")
 Now = Callable[[], datetime.datetime]
 
 _PERSON = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _TIME = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -70,28 +66,21 @@ Name = Annotated[
     ),
 ]
 _Day = Annotated[str, Rule("is not a day", is_day, "YYYY-MM-DD")]
-_Digest = Annotated[str, Rule("is no SHA-256", _DIGEST.fullmatch)]
+_Digest = Annotated[str, like("[0-9a-f]{64}", "is no SHA-256", "")]
 _Time = Annotated[str, Rule("is not a time in UTC", is_time, "YYYY-MM-DDTHH:MM:SSZ")]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """The last change of one person's key.
+    """The last change of one person's key."""
 
-    Attributes:
-        person: Whose it is.
-        since: Time of the change, UTC. Of two Sparks' entries the later one is right.
-        sha256: Digest of the key, in hexadecimal digits; None: it is revoked. What is revoked stays
-            on record, so that a Spark that was away can't bring the key back.
-        role: `use` asks models, `operate` switches them too.
-        until: Last day on which it is valid, UTC; None: no end.
-    """
-
-    person: Name
-    since: _Time
+    person: Name  #: Whose it is.
+    since: _Time  #: Time of the change, UTC. Of two Sparks' entries the later one is right.
+    #: Digest of the key, in hexadecimal digits; None: it is revoked. What is revoked stays on
+    #: record, so that a Spark that was away can't bring the key back.
     sha256: _Digest | None = None
-    role: Role = "use"
-    until: _Day | None = None
+    role: Role = "use"  #: `use` asks models, `operate` switches them too.
+    until: _Day | None = None  #: Last day on which it is valid, UTC; None: no end.
 
     def valid(self, now: datetime.datetime) -> bool:
         """Whether the key is in force."""
@@ -127,11 +116,7 @@ def digest(key: bytes) -> str:
 
 
 def given(headers: Iterable[tuple[bytes, bytes]]) -> list[bytes]:
-    """The keys that a request carries: as OpenAI's clients send them, and as Anthropic's do.
-
-    Args:
-        headers: Names in lower case, with values, as ASGI has them.
-    """
+    """The keys that a request carries: as OpenAI's clients send them, and as Anthropic's do."""
     found = []
     for name, value in headers:
         if name == b"authorization":
@@ -178,35 +163,24 @@ def document(entries: Iterable[Entry]) -> dict[str, Any]:
     return {"keys": [asdict(entry) for entry in sorted(entries, key=lambda each: each.person)]}
 
 
-def _broken(
-    what: str, *, where: str, found: str = "", allowed: str = "", remedy: str = ""
-) -> Broken:
+def _broken(what: str, *, where: str, allowed: str = "", **_: str) -> Broken:
     # What was found is not told: it may be a key, put there by hand.
     return Broken(f"{where}: {schema.sentence(what, '', allowed)}")
 
 
+@dataclass
 class Keys:
-    """The keys of one host, read again when their file has changed.
+    """The keys of one host, read again when their file has changed; without it nobody has one."""
 
-    Args:
-        path: keys.json. Without it nobody has a key.
-        now: The time; another one in tests.
-    """
-
-    def __init__(self, path: Path = PATH, now: Now = utc) -> None:
-        self._path = path
-        self._now = now
-        self._seen: object = None
-        self._entries: list[Entry] = []
+    path: Path = PATH
+    now: Now = utc
+    _seen: object = field(default=None, init=False)
+    _entries: list[Entry] = field(default_factory=list, init=False)
 
     def who(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
-        """Whose key a request carries; None for none, an unknown, an expired or a revoked one.
-
-        Args:
-            headers: Names in lower case, with values, as ASGI has them.
-        """
+        """Whose key a request carries; None for none, an unknown, an expired or a revoked one."""
         self._look()
-        now, found = self._now(), None
+        now, found = self.now(), None
         for key in given(headers):
             asked = digest(key)
             for entry in self._entries:
@@ -221,7 +195,7 @@ class Keys:
         It is replaced as a whole, so another content is another file.
         """
         try:
-            seen = self._path.stat()
+            seen = self.path.stat()
             mark: object = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
         except FileNotFoundError:
             mark = "none"
@@ -233,12 +207,13 @@ class Keys:
         if mark == "none":
             return
         try:
-            self._entries = loaded(self._path.read_text(encoding="utf-8"), str(self._path))
+            self._entries = loaded(self.path.read_text(encoding="utf-8"), str(self.path))
         except (Broken, OSError, UnicodeDecodeError) as error:
-            why = str(error) if isinstance(error, Broken) else f"{self._path}: {errors.why(error)}"
-            print(
-                f"lockstep gateway: {why}. Every key is refused. Remedy: move the file away, and "
-                "run `lockstep key list INVENTORY --fix`",
-                file=sys.stderr,
-                flush=True,
-            )
+            why = str(error) if isinstance(error, Broken) else f"{self.path}: {errors.why(error)}"
+            remedy = "move the file away, and run `lockstep key list INVENTORY --fix`"
+            tell(f"{why}. Every key is refused. Remedy: {remedy}")
+
+
+def tell(what: str) -> None:
+    """One line of the gateway's on standard error."""
+    print(f"lockstep gateway: {what}", file=sys.stderr, flush=True)

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterator
 from lockstep.onhost.gateway.configuration import Limits
 from lockstep.onhost.gateway.wire.answers import Refused
 
-#: When a full gateway is worth asking again, seconds.
-RETRY_S = 5
-#: Bodies that are held at once, as a multiple of the largest one.
-_BODIES = 8
+RETRY_S = 5  #: When a full gateway is worth asking again, seconds.
+_BODIES = 8  #: Bodies that are held at once, as a multiple of the largest one.
 
 
 class Slots:
@@ -26,32 +24,16 @@ class Slots:
 
     @contextlib.contextmanager
     def one(self, key: str | None) -> Iterator[None]:
-        """A place until the block ends.
+        """A place until the block ends; Refused where all are taken.
 
-        Args:
-            key: Whose key came with the request; None where no key was asked for.
-
-        Raises:
-            Refused: all places are taken.
+        `key`: whose came with the request; None where no key was asked for.
         """
         if self._all >= self._limits.streams:
-            raise Refused(
-                429,
-                f"{self._all} requests are under way, which is the bound of this gateway "
-                "(gateway.limits.streams)",
-                "streams",
-                RETRY_S,
-                close=True,
-            )
+            said = f"{self._all} requests are under way, which is the bound of this gateway"
+            raise _full("streams", f"{said} (gateway.limits.streams)")
         if key is not None and self._of[key] >= self._limits.streams_per_key:
-            raise Refused(
-                429,
-                f"{self._of[key]} requests of {key} are under way, which is the bound of a key "
-                "(gateway.limits.streams_per_key)",
-                "streams_per_key",
-                RETRY_S,
-                close=True,
-            )
+            said = f"{self._of[key]} requests of {key} are under way, which is the bound of a key"
+            raise _full("streams_per_key", f"{said} (gateway.limits.streams_per_key)")
         self._all += 1
         if key is not None:
             self._of[key] += 1
@@ -76,8 +58,7 @@ class Slots:
         def take(size: int) -> None:
             nonlocal taken
             if self._held + size > self._limits.body_mib * 2**20 * _BODIES:
-                said = "other requests with large bodies are under way"
-                raise Refused(429, said, "bodies", RETRY_S, close=True)
+                raise _full("bodies", "other requests with large bodies are under way")
             self._held += size
             taken += size
 
@@ -85,3 +66,7 @@ class Slots:
             yield take
         finally:
             self._held -= taken
+
+
+def _full(reason: str, said: str) -> Refused:
+    return Refused(429, said, reason, RETRY_S, close=True)

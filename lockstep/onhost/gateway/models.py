@@ -36,16 +36,12 @@ class Models:
                         self._names.setdefault(other, []).append(name)
         self._names.setdefault(AUTO, self._targets)
 
-    def behind(self, name: str) -> list[str]:
-        """The targets that a name means, in the inventory's order; [] for no name of this host."""
-        return self._names.get(name, [])
-
     async def target(self, name: str) -> str | None:
         """The target that a name means: the hot one of several, else the first.
 
         None for no name of this host, and for `auto` while nothing is hot.
         """
-        found = self.behind(name)
+        found = self._names.get(name, [])
         if not found:
             return None
         if len(found) == 1 and name != AUTO:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,76 +36,54 @@ Peers = Callable[[], Awaitable[dict[str, Any]]]
 
 
 def policy(text: str) -> str:
-    """The Content-Security-Policy under which a page's own styles and scripts work, and no other.
-
-    Args:
-        text: The page.
-    """
+    """The Content-Security-Policy under which a page's own styles and scripts alone work."""
     found: dict[str, list[str]] = {"style": [], "script": []}
+    none = ["'none'"]
     for kind, inside in _INLINE.findall(text):
         digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
         found[kind].append(f"'sha256-{digest}'")
-    own = [
-        f"{kind}-src {' '.join(digests) or chr(39) + 'none' + chr(39)}"
-        for kind, digests in found.items()
-    ]
+    own = [f"{kind}-src {' '.join(digests or none)}" for kind, digests in found.items()]
     rest = ("base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'")
     return "; ".join(("default-src 'none'", *own, "connect-src 'self'", "img-src data:", *rest))
 
 
+@dataclass
 class Page:
-    """The handlers; who may come here is decided before them.
+    """The handlers; who may come here is decided before them."""
 
-    Args:
-        facts: Of this host.
-        peers: The facts of other hosts by name, {"fault": why} where one does not tell; None:
-            there are no others.
-        path: The page as the deploy wrote it.
-        history: The last hour; None: nobody keeps it here.
-    """
+    facts: Facts  #: Of this host.
+    #: The facts of other hosts by name, {"fault": why} where one does not tell; None: there are no
+    #: others.
+    peers: Peers | None = None
+    path: Path = PAGE  #: The page as the deploy wrote it.
+    kept_by: History | None = None  #: Who keeps the last hour; None: nobody does.
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _kept: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        facts: Facts,
-        peers: Peers | None = None,
-        path: Path = PAGE,
-        history: History | None = None,
-    ) -> None:
-        self._facts = facts
-        self._history = history
-        self._peers = peers
-        self._path = path
-        self._turn = asyncio.Lock()
-        self._kept: tuple[float, dict[str, Any]] | None = None
-
-    async def page(self) -> Response:
+    async def page(self, _: Request) -> Response:
         """GET /"""
         try:
-            text = await asyncio.to_thread(self._path.read_text, encoding="utf-8")
+            text = await asyncio.to_thread(self.path.read_text, encoding="utf-8")
         except OSError:
-            return PlainTextResponse(f"{self._path} is missing: run the deploy again\n", 503)
+            return PlainTextResponse(f"{self.path} is missing: run the deploy again\n", 503)
         headers = {**_HEADERS, "content-security-policy": policy(text)}
         return Response(text, media_type="text/html", headers=headers)
 
-    async def history(self) -> Response:
+    async def history(self, _: Request) -> Response:
         """GET /history: the last hour as one JSON document, null where nobody keeps it here."""
-        found = await self._history.last_hour() if self._history else None
+        found = await self.kept_by.last_hour() if self.kept_by else None
         return JSONResponse(found, headers=_HEADERS)
 
     async def status(self, request: Request, person: Person, alone: bool = False) -> Response:
         """GET /status: one JSON document, or one a second as server-sent events.
 
-        Args:
-            request: Of the client.
-            person: Who asks.
-            alone: Without other hosts: another gateway asks, which asks each one itself.
+        `alone`: without other hosts. Another gateway asks, which asks each one itself.
         """
         accepts = request.headers.get("accept", "")
         if "stream" in request.query_params or "text/event-stream" in accepts:
             headers = {**_HEADERS, "x-accel-buffering": "no"}
-            return StreamingResponse(
-                self._events(person, alone), media_type="text/event-stream", headers=headers
-            )
+            events = self._events(person, alone)
+            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
         return JSONResponse(await self._now(person, alone), headers=_HEADERS)
 
     async def _events(self, person: Person, alone: bool) -> AsyncIterator[str]:
@@ -116,9 +95,9 @@ class Page:
         loop = asyncio.get_running_loop()
         async with self._turn:
             if self._kept is None or loop.time() - self._kept[0] >= FRESH_S * 0.9:
-                self._kept = loop.time(), await asyncio.to_thread(self._facts.now)
+                self._kept = loop.time(), await asyncio.to_thread(self.facts.now)
             found = self._kept[1]
         # Not within the turn: two gateways that ask each other would wait for each other.
-        if self._peers and not alone:
-            found = {**found, "peers": await self._peers()}
+        if self.peers and not alone:
+            found = {**found, "peers": await self.peers()}
         return {**found, "you": {"name": person.name, "role": person.role}}

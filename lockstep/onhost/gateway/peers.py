@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import os
 import re
-import socket
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,29 +18,19 @@ from typing import Any
 import httpx2
 
 from lockstep.onhost.core import errors, output
-from lockstep.onhost.gateway.configuration import (
-    PEER_KEY,
-    PEER_KEY_CREDENTIAL,
-    PEER_PERSON,
-    PEER_ROLE,
-    Gateway,
-    Peer,
-)
+from lockstep.onhost.gateway import connections
+from lockstep.onhost.gateway.configuration import PEER_HEADERS, PEER_KEY_CREDENTIAL, Gateway, Peer
+from lockstep.onhost.gateway.connections import FAULTS
 from lockstep.onhost.gateway.keys import ROLES, Person
+from lockstep.onhost.gateway.wire.answers import Headers
 
 #: An answer counts as new for so long, and is waited for only when it is older than the second
 #: one, seconds.
 FRESH_S, OLD_S = 2.0, 10.0
-#: What another gateway may take for its list of models, seconds.
-ANSWER_S = 1.0
-#: A cable that is out ends a connection after so long, seconds: nothing else would tell.
-SILENCE_S = 15
-_PROBES = 3
+ANSWER_S = 1.0  #: What another gateway may take for its list of models, seconds.
 # What another gateway may take for the facts of its host, seconds: it asks several programs.
 _FACTS_S = 5.0
 
-Headers = list[tuple[bytes, bytes]]
-SocketOption = tuple[int, int, int]
 Model = dict[str, Any]
 
 
@@ -68,28 +56,16 @@ class _Twin:
 
 
 class Peers:
-    """The other gateways of one host.
-
-    Args:
-        gateway: Which there are.
-        key: What all of them have; Problem where it is missing and there are some.
-    """
+    """The other gateways of one host; Problem where their key is missing and there are some."""
 
     def __init__(self, gateway: Gateway, key: str = "") -> None:
         self._host = gateway.host
         self._twins = {peer.name: _Twin(peer) for peer in gateway.peers}
         self._key = key.encode("ascii")
         if self._twins and not key:
-            raise errors.Problem(
-                f"no credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by. "
-                "Remedy: run the deploy"
-            )
-        self._transport = httpx2.AsyncHTTPTransport(
-            # Nobody here speaks TLS: no list of authorities is read.
-            verify=False,
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
-            socket_options=alive(),
-        )
+            what = f"credential {PEER_KEY_CREDENTIAL}, which gateways of peers know each other by"
+            raise errors.Problem(f"no {what}. Remedy: run the deploy")
+        self._transport = connections.transport(connections.alive())
 
     async def listing(self, own: Iterable[Model]) -> list[Model]:
         """This host's models and those of the others, each name once.
@@ -118,15 +94,12 @@ class Peers:
         return list(found.values())
 
     async def holders(self, name: str, *, cold: bool = False) -> list[Peer]:
-        """The gateways that answer for a name now, by what they said last; [] for none.
+        """The gateways that answer for a model now, by what they said last; [] for none.
 
-        Args:
-            name: A request's `model`.
-            cold: Those too that know the name and would have to switch; the hot ones come first.
+        `cold`: those too that know the name and would have to switch; the hot ones come first.
         """
         await self._look()
-        hot: list[Peer] = []
-        others: list[Peer] = []
+        hot, others = list[Peer](), list[Peer]()
         for twin in self._twins.values():
             model = None if twin.silent else (twin.models or {}).get(name)
             if model is not None:
@@ -156,12 +129,8 @@ class Peers:
         try:
             async with asyncio.timeout(_FACTS_S):
                 twin.facts = await self._got(twin.peer, "/status")
-        except _FAULTS as why:
-            twin.facts = {"fault": f"does not answer: {str(why) or type(why).__name__}"}
-
-    def silent(self) -> list[str]:
-        """The hosts whose gateways did not answer last."""
-        return [name for name, twin in self._twins.items() if twin.silent]
+        except FAULTS as why:
+            twin.facts = {"fault": f"does not answer: {errors.why(why)}"}
 
     def failed(self, peer: Peer) -> None:
         """A request found nobody there: none is sent there until it has answered again."""
@@ -169,26 +138,18 @@ class Peers:
 
     def headers(self, person: Person) -> Headers:
         """What a request to another gateway carries besides the client's own headers."""
-        pairs = {PEER_KEY: self._key, PEER_PERSON: person.name.encode(), PEER_ROLE: person.role}
-        return [
-            (name.encode("ascii"), value if isinstance(value, bytes) else value.encode("ascii"))
-            for name, value in pairs.items()
-        ]
+        values = (self._key, person.name.encode(), person.role.encode())
+        return list(zip(PEER_HEADERS, values, strict=True))
 
     def who(self, headers: Iterable[tuple[bytes, bytes]]) -> Person | None:
-        """Whom another gateway says that it asks for; None where it does not prove itself.
-
-        Args:
-            headers: Names in lower case, with values, as ASGI has them.
-        """
-        given = [(name, value) for name, value in headers if name in _OURS]
-        values = dict(given)
-        if len(values) != len(given) or len(values) != len(_OURS) or not self._key:
+        """Whom another gateway says that it asks for; None where it does not prove itself."""
+        given = sorted((name, value) for name, value in headers if name in PEER_HEADERS)
+        if [name for name, _ in given] != sorted(PEER_HEADERS) or not self._key:
             return None
-        if not hmac.compare_digest(values[PEER_KEY.encode()], self._key):
+        key, *said = (dict(given)[each] for each in PEER_HEADERS)
+        if not hmac.compare_digest(key, self._key):
             return None
-        name = values[PEER_PERSON.encode()].decode("latin-1")
-        role = values[PEER_ROLE.encode()].decode("latin-1")
+        name, role = (value.decode("latin-1") for value in said)
         if role not in ROLES or not re.fullmatch(r"[\w.@-]{1,64}", name, re.ASCII):
             return None
         return Person(name, "operate" if role == "operate" else "use")
@@ -211,63 +172,33 @@ class Peers:
         try:
             async with asyncio.timeout(ANSWER_S):
                 models = await self._models(twin.peer)
-        except _FAULTS as why:
+        except FAULTS as why:
             twin.silent = True
             if not was:
-                detail = str(why) or type(why).__name__
-                output.say(f"lockstep gateway: {twin.peer.name} does not answer: {detail}")
+                said = f"{twin.peer.name} does not answer: {errors.why(why)}"
+                output.say(f"lockstep gateway: {said}")
         else:
             twin.models, twin.silent = models, False
         twin.asked = time.monotonic()
 
     async def _models(self, peer: Peer) -> dict[str, Model]:
         data = (await self._got(peer, "/v1/models"))["data"]
-        found = {str(model["id"]): model for model in data}
-        for model in found.values():
+        for model in data:
             # What is not as a gateway lists it must not fail where it is used.
             model["lockstep"]["hot"], model["lockstep"]["state"]
-        return found
+        return {str(model["id"]): model for model in data}
 
     async def _got(self, peer: Peer, path: str) -> dict[str, Any]:
-        """A JSON document of another gateway; one of `_FAULTS` where it gives none."""
+        """A JSON document of another gateway; one of `FAULTS` where it gives none."""
         mine = self.headers(Person(self._host, "use"))
         request = httpx2.Request("GET", url(peer) + path, headers=mine)
-        answer = await self._transport.handle_async_request(request)
-        try:
-            text = await answer.aread()
-        finally:
-            await answer.aclose()
-        found = json.loads(text) if answer.status_code == 200 else None
-        if not isinstance(found, dict):
-            raise ValueError(f"it answers {answer.status_code}")
-        return found
-
-
-_FAULTS = (httpx2.HTTPError, OSError, TimeoutError, ValueError, LookupError, TypeError)
-_OURS = frozenset(name.encode("ascii") for name in (PEER_KEY, PEER_PERSON, PEER_ROLE))
+        return await connections.document(self._transport, request)
 
 
 def url(peer: Peer) -> str:
     """Where a gateway listens for others, without a path."""
     address = f"[{peer.address}]" if ":" in peer.address else peer.address
     return f"http://{address}:{peer.port}"
-
-
-def alive(unread: bool = True) -> list[SocketOption]:
-    """Socket options by which a connection ends when the other host is gone without a word.
-
-    Args:
-        unread: Whether also when that host takes nothing for so long: a client may.
-    """
-    options = [
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE_S // (_PROBES + 1)),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE_S // (_PROBES + 1)),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES),
-    ]
-    if unread:
-        options.append((socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_S * 1000))
-    return options
 
 
 def key() -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from lockstep.onhost.core import config, layout, output
 from lockstep.onhost.engine import openai_api
@@ -19,25 +20,17 @@ _COUNTERS_S = 3.0
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the host; times are in seconds of the monotonic clock.
+    """One look at the host; times are in seconds of the monotonic clock."""
 
-    Attributes:
-        hot: The hot target; None: none is, or its requests are not seen here.
-        since: When it became hot.
-        asked: When its last request by the gateway ended; None: one runs, or there was none.
-        running: Requests at it by the gateway.
-        outstanding: Requests in the engine; None: it does not answer.
-        counters: What grows with the engine's work, by name.
-        watched: Whether the wedge watch may have asked the engine since the last look.
-    """
-
-    hot: str | None
-    since: float = 0.0
+    hot: str | None  #: The hot target; None: none is, or its requests are not seen here.
+    since: float = 0.0  #: When it became hot.
+    #: When its last request by the gateway ended; None: one runs, or there was none.
     asked: float | None = None
-    running: int = 0
-    outstanding: int | None = 0
+    running: int = 0  #: Requests at it by the gateway.
+    outstanding: int | None = 0  #: Requests in the engine; None: it does not answer.
+    #: What grows with the engine's work, by name.
     counters: Mapping[str, float] = field(default_factory=dict)
-    watched: bool = False
+    watched: bool = False  #: Whether the wedge watch may have asked the engine since the last look.
 
 
 class Idle:
@@ -60,31 +53,24 @@ class Idle:
         return now - self._busy if look.hot else 0.0
 
 
+@dataclass
 class Rest:
     """Looks now and then, and lets a model go that rests for `ttl_s` seconds.
 
-    Args:
-        host: The targets of this host.
-        swaps: What has it stopped, unless somebody comes.
+    `swaps` has it stopped, unless somebody comes.
     """
 
-    def __init__(
-        self,
-        hot: Hot,
-        host: config.Host,
-        swaps: Swaps,
-        ttl_s: float,
-        paths: layout.Paths | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._hot = hot
-        self._host = host
-        self._swaps = swaps
-        self._ttl_s = ttl_s
-        self._every_s = min(_LONGEST_S, ttl_s / 10)
-        self._paths = paths or layout.Paths()
-        self._now = now
-        self._idle = Idle()
+    hot: Hot
+    host: config.Host
+    swaps: Swaps
+    ttl_s: float
+    paths: layout.Paths = field(default_factory=layout.Paths)
+    now: Callable[[], float] = time.monotonic
+    _idle: Idle = field(default_factory=Idle, init=False)
+
+    @property
+    def _every_s(self) -> float:
+        return min(_LONGEST_S, self.ttl_s / 10)
 
     async def forever(self) -> None:
         """Look until this is cancelled."""
@@ -95,38 +81,34 @@ class Rest:
     async def step(self) -> None:
         """Look once, and let go what rests."""
         look = await self._look()
-        if self._idle.seconds(look, self._now()) < self._ttl_s:
+        if self._idle.seconds(look, self.now()) < self.ttl_s:
             return
-        if said := await self._swaps.let_go():
-            output.say(
-                f"lockstep gateway: {look.hot} had no request for {self._ttl_s:.0f} s: {said}"
-            )
+        if said := await self.swaps.let_go():
+            rested = f"{look.hot} had no request for {self.ttl_s:.0f} s"
+            output.say(f"lockstep gateway: {rested}: {said}")
             self._idle = Idle()
 
     async def _look(self) -> Look:
-        await self._hot.look()
-        name = self._hot.now()
-        target = self._host.targets[name] if name else None
-        if name is None or target is None or not target.engine_url:
+        await self.hot.look()
+        name = self.hot.now()
+        if name is None or not self.host.targets[name].engine_url:
             return Look(None)
-        engine = replace(target, url=target.engine_url)
         outstanding: int | None = None
         counters: Mapping[str, float] = {}
-        try:
+        with suppress(openai_api.NotReady):
+            engine = self.host.targets[name].itself
             counted = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
             outstanding = counted.outstanding if counted else 0
             counters = counted.moving if counted else {}
-        except openai_api.NotReady:
-            pass
-        idle = self._hot.idle_s(name)
+        idle = self.hot.idle_s(name)
         # It notes that before it asks, and a token may take a moment.
-        asked = wedge_state.load(self._paths).asked_at
+        asked = wedge_state.load(self.paths).asked_at
         return Look(
             hot=name,
-            since=self._hot.changed_at(name),
-            asked=None if idle is None else self._now() - idle,
-            running=self._hot.running(name),
+            since=self.hot.changed_at(name),
+            asked=None if idle is None else self.now() - idle,
+            running=self.hot.running(name),
             outstanding=outstanding,
             counters=counters,
-            watched=self._now() - asked <= 2 * self._every_s + 1,
+            watched=self.now() - asked <= 2 * self._every_s + 1,
         )

@@ -27,7 +27,7 @@ import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from lockstep.onhost.core import config, errors, layout, output, program
-from lockstep.onhost.gateway import access, app, configuration, peers, swap, usage
+from lockstep.onhost.gateway import access, app, configuration, connections, peers, swap, usage
 from lockstep.onhost.gateway.configuration import Door
 from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.history import History
@@ -136,7 +136,7 @@ class Protocol(HttpToolsProtocol):
 
     def _too_long(self) -> None:
         said = f"the request's line and headers are longer than {LONGEST_HEAD // 1024} KiB"
-        body = answers.as_json(answers.error("openai", 431, said))
+        body = bytes(answers.document(answers.error("openai", 431, said)).body)
         head = (
             "HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
@@ -166,16 +166,15 @@ def opened(door: Door) -> socket.socket:
         # without it the end of an answer waits 40 ms for the client's delayed acknowledgement.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # For a client that is gone without a word its engine would go on.
-        for option in peers.alive(unread=False):
+        for option in connections.alive(unread=False):
             listening.setsockopt(*option)
         return listening
     except OSError as fault:
         where, remedy = f"{door.address}, port {door.port}", f"`ss -ltnp sport = :{door.port}`"
         if not door.port:
             where, remedy = door.address, f"`ls -ld {Path(door.address).parent}`"
-        raise errors.Problem(
-            f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
-        ) from fault
+        said = f"cannot listen at {where}: {fault.strerror}. Remedy: {remedy} shows who does"
+        raise errors.Problem(said) from fault
 
 
 def _local(path: Path) -> socket.socket:
@@ -199,13 +198,7 @@ def ready() -> None:
 
 
 def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.PATH) -> int:
-    """Command line; see the module's docstring.
-
-    Args:
-        argv: Its words.
-        paths: Where things are; another place in tests.
-        kept: Where totals of persons are kept; another place in tests.
-    """
+    """Command line; see the module's docstring. `kept`: where totals of persons are kept."""
     program.parser(__doc__).parse_args(argv)
     paths = paths or layout.Paths()
     gateway, host = configuration.load(paths.gateway), config.load_host(paths.targets)
@@ -214,7 +207,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     totals = usage.Usage(kept)
     hot = Hot(host, paths)
     swaps = swap.Swaps(hot, host, gateway, paths, twins)
-    parts = app.Parts(
+    application = app.Application(
         gateway=gateway,
         host=host,
         hot=hot,
@@ -240,7 +233,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     beside = [totals.keep()]
     if gateway.ttl_s is not None:
         beside.append(Rest(hot, host, swaps, gateway.ttl_s, paths).forever())
-    uvloop.run(_serve(app.Application(parts), doors, sockets, beside))
+    uvloop.run(_serve(application, doors, sockets, beside))
     return errors.EXIT_DONE
 
 

@@ -6,8 +6,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockstep.onhost.core import config, errors, layout, output, switch_lock
@@ -30,39 +30,27 @@ _MOVING = ("loading", "restarting", "stopping")
 Ask = Callable[[str, str | None], AsyncGenerator[dict[str, Any], None]]
 
 
+@dataclass
 class Swaps:
     """Requests of one gateway that wait for their target.
 
     What is hot is asked of `hot` again and again: anybody may switch at any time.
-
-    Args:
-        host: The targets of this host.
-        gateway: `swap_on_request`, `least_hot_s` and `queue` of it.
-        peers: The other gateways, which know what the other members of a cluster do; None: none.
     """
 
-    def __init__(
-        self,
-        hot: Hot,
-        host: config.Host,
-        gateway: Gateway,
-        paths: layout.Paths | None = None,
-        peers: Peers | None = None,
-        switch: Ask = ask.switch,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._hot = hot
-        self._host = host
-        self._paths = paths or layout.Paths()
-        self._ask = switch
-        self._now = now
-        self._peers = peers
-        self._elsewhere: Mapping[str, str | None] | None = None
-        self._asked_for = gateway.swap_on_request
-        self._turns = Turns(gateway.least_hot_s, gateway.queue)
-        self._woken = asyncio.Event()
-        self._driver: asyncio.Task[None] | None = None
-        self._switch: asyncio.Task[str] | None = None
+    hot: Hot
+    host: config.Host  #: The targets of this host.
+    gateway: Gateway  #: `swap_on_request`, `least_hot_s` and `queue` of it.
+    paths: layout.Paths = field(default_factory=layout.Paths)
+    #: The other gateways, which know what the other members of a cluster do; None: none.
+    peers: Peers | None = None
+    switch: Ask = ask.switch
+    _elsewhere: Mapping[str, str | None] | None = field(default=None, init=False)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _driver: asyncio.Task[None] | None = field(default=None, init=False)
+    _switch: asyncio.Task[str] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._turns = Turns(self.gateway.least_hot_s, self.gateway.queue)
 
     @property
     def waiting(self) -> Counter[str]:
@@ -79,7 +67,7 @@ class Swaps:
         Args:
             target: A name of targets.json that answers on this host, or `auto`: whatever is hot
                 when it is its turn. For that nothing is switched.
-            person: Who asks, in whose name it is switched.
+            person: In whose name it is switched.
 
         Raises:
             Refused: the queue is full, or the switch failed, with its own reason.
@@ -87,10 +75,10 @@ class Swaps:
         outcome = asyncio.Event()
         waiter = Waiter(target, person, outcome.set)
         # The usual case, without a look at all targets.
-        hot = self._hot.now() if target == AUTO else self._hot.serves(target)
+        hot = self.hot.now() if target == AUTO else self.hot.serves(target)
         usual = self._turns.idle and hot
         seen = Seen(frozenset((target,))) if usual else self._seen()
-        self._turns.arrive(waiter, seen, self._now())
+        self._turns.arrive(waiter, seen, time.monotonic())
         try:
             if waiter.state == "waits":
                 self._drive()
@@ -111,10 +99,10 @@ class Swaps:
         try:
             while not self._turns.idle:
                 self._woken.clear()
-                await self._hot.look()
-                if any(map(self._host.cluster, {*self._turns.waiting} - {AUTO})):
-                    self._elsewhere = await self._peers.hot() if self._peers else {}
-                self._turns.step(self._seen(), self._now())
+                await self.hot.look()
+                if any(map(self.host.cluster, {*self._turns.waiting} - {AUTO})):
+                    self._elsewhere = await self.peers.hot() if self.peers else {}
+                self._turns.step(self._seen(), time.monotonic())
                 if self._turns.next(self._seen()) and not await self.busy():
                     # Somebody may have left, and somebody else have come.
                     waiter = self._turns.next(self._seen())
@@ -122,10 +110,8 @@ class Swaps:
                         self._turns.begin(waiter.target)
                         work = self._switched(waiter.target, waiter.person)
                         self._switch = asyncio.create_task(work)
-                try:
+                with suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), EVERY_S)
-                except TimeoutError:
-                    continue
         except Exception as fault:
             # Nobody is left waiting for what no longer looks.
             self._turns.give_up("the gateway could not find out what is hot; its journal says why")
@@ -138,7 +124,7 @@ class Swaps:
 
         Who comes meanwhile waits until it has ended.
         """
-        await self._hot.look()
+        await self.hot.look()
         if await self.busy() or not self._turns.may_rest(self._seen()):
             return ""
         self._turns.begin(NONE)
@@ -147,23 +133,22 @@ class Swaps:
     async def _switched(self, target: str, person: str | None) -> str:
         end: dict[str, Any] = {"code": errors.EXIT_FAILED, "said": "there was no answer"}
         try:
-            async with aclosing(self._ask(target, person)) as told:
+            async with aclosing(self.switch(target, person)) as told:
                 async for message in told:
                     if "code" in message:
                         end = message
         finally:
-            self._hot.changed()
-            self._turns.ended(end["code"], end["said"], self._now())
+            self.hot.changed()
+            self._turns.ended(end["code"], end["said"], time.monotonic())
             self._woken.set()
         return str(end["said"])
 
     async def busy(self) -> bool:
         """Whether the hot engine has requests of clients of its own port, or does not say."""
-        name = self._hot.now()
+        name = self.hot.now()
         if name is None:
             return False
-        target = self._host.targets[name]
-        engine = replace(target, url=target.engine_url or target.url)
+        engine = self.host.targets[name].itself
         try:
             counted = await asyncio.to_thread(openai_api.counters, engine, None, _COUNTERS_S)
         except openai_api.NotReady:
@@ -171,30 +156,30 @@ class Swaps:
         return counted is not None and counted.outstanding > 0
 
     def _seen(self) -> Seen:
-        name = self._hot.now()
-        answered = [each for each in self._host.targets if self._hot.serves(each)]
+        name = self.hot.now()
+        answered = [each for each in self.host.targets if self.hot.serves(each)]
         return Seen(
             serves=frozenset((*answered, AUTO) if answered else ()),
-            hot_s=self._now() - self._hot.changed_at(name) if name else 0.0,
-            running=self._hot.running(name) if name else 0,
+            hot_s=time.monotonic() - self.hot.changed_at(name) if name else 0.0,
+            running=self.hot.running(name) if name else 0,
             moving=self._moving(),
             taken=self._taken(name),
         )
 
     def _moving(self) -> str:
-        if not self._hot.known:
+        if not self.hot.known:
             return "systemd does not answer"
-        holder = switch_lock.holder(self._paths.switch_lock)
+        holder = switch_lock.holder(self.paths.switch_lock)
         if holder:
             return str(holder)
-        states = ((name, self._hot.state(name)) for name in self._host.targets)
+        states = ((name, self.hot.state(name)) for name in self.host.targets)
         return next((f"{name} is {state}" for name, state in states if state in _MOVING), "")
 
     def _taken(self, name: str | None) -> dict[str, str]:
         """Why no request may have a target made hot, by target."""
-        host = self._host
+        host = self.host
         cluster = host.cluster(name) if name else None
-        if not self._asked_for:
+        if not self.gateway.swap_on_request:
             why = f"{name or 'no model'} is hot, and requests switch no models here"
             return dict.fromkeys(host.targets, why)
         if cluster and cluster.rank:

@@ -20,6 +20,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock
@@ -68,14 +69,11 @@ def permitted(asker: socket.socket) -> None:
     _, account, _ = struct.unpack("3i", credentials)
     if account == 0:
         return
-    try:
+    with suppress(KeyError):
         if account == pwd.getpwnam(keys.ACCOUNT).pw_uid:
             return
-    except KeyError:
-        pass
-    raise errors.Problem(
-        f"account {account} may not switch here, only {keys.ACCOUNT} may", errors.EXIT_NOT_PERMITTED
-    )
+    said = f"account {account} may not switch here, only {keys.ACCOUNT} may"
+    raise errors.Problem(said, errors.EXIT_NOT_PERMITTED)
 
 
 def first_line(asker: socket.socket) -> bytes:
@@ -89,9 +87,8 @@ def first_line(asker: socket.socket) -> bytes:
             part = b""
         data += part
         if not part or len(data) > _MOST_BYTES:
-            raise errors.Problem(
-                f"no line of at most {_MOST_BYTES} bytes within {_LINE_S:.0f} s", errors.EXIT_USAGE
-            )
+            said = f"no line of at most {_MOST_BYTES} bytes within {_LINE_S:.0f} s"
+            raise errors.Problem(said, errors.EXIT_USAGE)
     # What is said goes there by print(), which knows no time-out.
     asker.settimeout(None)
     return data.partition(b"\n")[0]
@@ -99,7 +96,7 @@ def first_line(asker: socket.socket) -> bytes:
 
 def wish(line: bytes) -> tuple[str, str]:
     """The target and who asks, in the words of the lock. Problem (wrong use) for no request."""
-    try:
+    with suppress(ValueError, LookupError, TypeError, AttributeError):
         data = json.loads(line)
         name, person = data["target"], data["person"]
         if data.keys() == {"target", "person"} and isinstance(name, str):
@@ -107,8 +104,6 @@ def wish(line: bytes) -> tuple[str, str]:
                 return name, "the gateway"
             if _PERSON.fullmatch(person):
                 return name, f"{person}, by the gateway"
-    except (ValueError, LookupError, TypeError, AttributeError):
-        pass
     raise errors.Problem('expected {"target": NAME, "person": NAME or null}', errors.EXIT_USAGE)
 
 

@@ -16,48 +16,34 @@ from lockstep.onhost.core import errors
 from lockstep.onhost.gateway.models import AUTO
 from lockstep.onhost.systemd import transient
 
-#: As a target: no model.
-NONE = "none"
-#: How long a target that failed is not tried again, seconds.
-FAILED_S = 60.0
-#: Until a target that was switched to must be seen hot, seconds.
-SETTLES_S = 10.0
-#: Who finds the queue full may come again after so long, seconds.
+NONE = "none"  #: As a target: no model.
+FAILED_S = 60.0  #: How long a target that failed is not tried again, seconds.
+SETTLES_S = 10.0  #: Until a target that was switched to must be seen hot, seconds.
+#: Whom something else keeps out, as a full queue, may come again after so long, seconds.
 FULL_S = 30.0
 _HOT = (errors.EXIT_DONE, errors.EXIT_FALLBACK)
 
 
+@dataclass(eq=False)
 class Refused(Exception):
-    """Why a request is not answered by the model that it asks for.
+    """Why a request is not answered by its model, and when it may be asked again, seconds."""
 
-    Attributes:
-        status: HTTP status.
-        words: One sentence for the client.
-        retry_after_s: When it may be asked again, seconds.
-    """
-
-    def __init__(self, status: int, words: str, retry_after_s: float) -> None:
-        super().__init__(words)
-        self.status, self.words, self.retry_after_s = status, words, retry_after_s
+    words: str
+    retry_after_s: float
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One look at the host.
+    """One look at the host."""
 
-    Attributes:
-        serves: Targets that are answered now: the hot one, those whose fallback it is, and with
-            any of them `auto`.
-        hot_s: How long it has been hot, seconds.
-        running: Requests at it that nobody here let pass.
-        moving: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
-        taken: Targets that no request may have made hot, and why.
-    """
-
+    #: Targets that are answered now: the hot one, those whose fallback it is, and with any of them
+    #: `auto`.
     serves: frozenset[str] = frozenset()
-    hot_s: float = 0.0
-    running: int = 0
+    hot_s: float = 0.0  #: How long it has been hot, seconds.
+    running: int = 0  #: Requests at it that nobody here let pass.
+    #: Why nothing can be switched now, as "ben is switching to qwen"; "" where it can.
     moving: str = ""
+    #: Targets that no request may have made hot, and why.
     taken: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -86,14 +72,10 @@ class _Settling:
 
 
 class Turns:
-    """Who waits, who runs, and the switch that is under way for them; times are in seconds.
-
-    Args:
-        least_hot_s: How long a target stays hot before another one may take its place.
-        bound: How many may wait.
-    """
+    """Who waits, who runs, and the switch that is under way for them; times are in seconds."""
 
     def __init__(self, least_hot_s: float, bound: int) -> None:
+        """`least_hot_s`: before another target may take the hot one's place; `bound`: who wait."""
         self._least_hot_s = least_hot_s
         self._bound = bound
         self._waiting: list[Waiter] = []
@@ -118,20 +100,16 @@ class Turns:
         if self._may_pass(waiter, self._waiting, seen):
             self._serve(waiter)
             return
+        cold = target not in seen.serves
         until, words = self._failed.get(target, (now, ""))
-        if target in seen.serves:
-            pass
-        elif until > now:
+        if cold and until > now:
             self._refuse(waiter, words, until - now)
-            return
-        elif target in seen.taken:
-            self._refuse(waiter, seen.taken[target], FULL_S)
-            return
-        if len(self._waiting) >= self._bound:
-            words = f"{len(self._waiting)} requests wait for a switch already"
-            self._refuse(waiter, words, FULL_S)
-            return
-        self._waiting.append(waiter)
+        elif cold and target in seen.taken:
+            self._refuse(waiter, seen.taken[target])
+        elif len(self._waiting) >= self._bound:
+            self._refuse(waiter, f"{len(self._waiting)} requests wait for a switch already")
+        else:
+            self._waiting.append(waiter)
 
     def leave(self, waiter: Waiter) -> None:
         """A request has ended, in whichever way."""
@@ -147,11 +125,11 @@ class Turns:
         ahead: list[Waiter] = []
         for waiter in list(self._waiting):
             if self._may_pass(waiter, ahead, seen):
-                self._remove(waiter, None)
+                self._serve(waiter)
             elif waiter.target in seen.taken and waiter.target not in seen.serves:
-                self._remove(waiter, Refused(503, seen.taken[waiter.target], FULL_S))
+                self._refuse(waiter, seen.taken[waiter.target])
             elif waiter.target == AUTO and not self._comes(seen):
-                self._remove(waiter, Refused(503, "no model is hot", FULL_S))
+                self._refuse(waiter, "no model is hot")
             else:
                 ahead.append(waiter)
 
@@ -191,7 +169,7 @@ class Turns:
     def give_up(self, words: str) -> None:
         """Refuse everybody who waits."""
         for waiter in list(self._waiting):
-            self._remove(waiter, Refused(503, words, FULL_S))
+            self._refuse(waiter, words)
 
     def _may_pass(self, waiter: Waiter, ahead: Sequence[Waiter], seen: Seen) -> bool:
         if waiter.target not in seen.serves or self._switching:
@@ -217,20 +195,19 @@ class Turns:
     def _fail(self, target: str, words: str, now: float) -> None:
         self._failed[target] = (now + FAILED_S, words)
         for waiter in [each for each in self._waiting if each.target == target]:
-            self._remove(waiter, Refused(503, words, FAILED_S))
-
-    def _remove(self, waiter: Waiter, refusal: Refused | None) -> None:
-        self._waiting.remove(waiter)
-        if refusal is None:
-            self._serve(waiter)
-        else:
-            self._refuse(waiter, refusal.words, refusal.retry_after_s)
+            self._refuse(waiter, words, FAILED_S)
 
     def _serve(self, waiter: Waiter) -> None:
-        waiter.state = "served"
         self._running += 1
-        waiter.notify()
+        self._decide(waiter, "served")
 
-    def _refuse(self, waiter: Waiter, words: str, retry_after_s: float) -> None:
-        waiter.state, waiter.refusal = "refused", Refused(503, words, retry_after_s)
+    def _refuse(self, waiter: Waiter, words: str, retry_after_s: float = FULL_S) -> None:
+        waiter.refusal = Refused(words, retry_after_s)
+        self._decide(waiter, "refused")
+
+    def _decide(self, waiter: Waiter, state: Literal["served", "refused"]) -> None:
+        waiter.state = state
+        # One that has just come does not wait yet.
+        if waiter in self._waiting:
+            self._waiting.remove(waiter)
         waiter.notify()

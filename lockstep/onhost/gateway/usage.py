@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,10 +14,8 @@ from lockstep.onhost.gateway import keys
 
 #: In the StateDirectory= of the gateway's unit.
 PATH = Path("/var/lib/lockstep-gateway/usage.json")
-#: Seconds between two writes of the file.
-EVERY_S = 30.0
-# Far more than a file of a thousand persons has.
-_MOST_BYTES = 4 << 20
+EVERY_S = 30.0  #: Seconds between two writes of the file.
+_MOST_BYTES = 4 << 20  # Far more than a file of a thousand persons has.
 
 
 @dataclass
@@ -54,11 +51,9 @@ def _unusable(what: str, *, where: str, **_: Any) -> errors.Problem:
 
 
 class Usage:
-    """Counts of all persons, written to a file while `keep` runs.
+    """Counts of all persons, written to usage.json while `keep` runs.
 
-    Args:
-        path: usage.json. One that cannot be read is told once, and begun anew.
-        now: The time; another one in tests.
+    A file that cannot be read is told once, and begun anew.
     """
 
     def __init__(self, path: Path = PATH, now: keys.Now = keys.utc) -> None:
@@ -69,7 +64,7 @@ class Usage:
         try:
             self.totals = read(path)
         except errors.Problem as problem:
-            _say(f"{problem}. Counting begins anew")
+            keys.tell(f"{problem}. Counting begins anew")
             self.totals = {}
 
     def add(
@@ -101,7 +96,7 @@ class Usage:
                 atomic.write_json(self._path, totals, mode=0o600)
             except OSError as error:
                 self._changed = True
-                _say(f"{self._path}: {errors.why(error)}")
+                keys.tell(f"{self._path}: {errors.why(error)}")
 
     async def keep(self, every_s: float = EVERY_S) -> None:
         """Write again and again until it is cancelled, and a last time then."""
@@ -114,7 +109,3 @@ class Usage:
                 await asyncio.to_thread(self.write)
         finally:
             self.write()
-
-
-def _say(what: str) -> None:
-    print(f"lockstep gateway: {what}", file=sys.stderr, flush=True)

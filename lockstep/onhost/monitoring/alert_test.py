@@ -13,63 +13,48 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lockstep.onhost.core import errors, program
 from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
 
-#: Seconds in which a receiver must have been told.
-LIMIT_S = 40.0
-# When the test is over, which is told too.
-_ENDS = timedelta(minutes=2)
+LIMIT_S = 40.0  #: Seconds in which a receiver must have been told.
+_ENDS = timedelta(minutes=2)  # When the test is over, which is told too.
 
 
-@dataclass
-class Test:
-    """Tests of one Alertmanager; `sleep` and `clock` (s) are replaced in tests."""
+def told(alertmanager: Alertmanager, host: str, receiver: str, way: str) -> str:
+    """Tell one receiver; why it did not take the message, "" where it did.
 
-    alertmanager: Alertmanager
-    host: str
-    sleep: Callable[[float], None] = time.sleep
-    clock: Callable[[], float] = time.monotonic
-
-    def told(self, receiver: str, way: str) -> str:
-        """Tell one receiver; why it did not take the message, "" where it did.
-
-        Raises:
-            Refused: Alertmanager does not take the alert.
-            Unreachable: it does not answer.
-        """
-        made, failed = self.alertmanager.requests().get(way, (0, 0))
-        moment = datetime.now(UTC)
-        self.alertmanager.raise_alert(
-            {
-                "alertname": "LockstepTest",
-                "instance": self.host,
-                "receiver": receiver,
-                "severity": "note",
-                # Each test is an alert of its own: of one that it knows nothing is told again.
-                "test": moment.isoformat(timespec="milliseconds"),
-            },
-            {
-                "summary": f"{self.host}: This is a test. Nothing is wrong.",
-                "description": "Somebody ran `lockstep alert test`. Nothing is to be done.",
-            },
-            (moment + _ENDS).isoformat(timespec="milliseconds"),
-        )
-        ends, counted = self.clock() + LIMIT_S, False
-        while self.clock() < ends:
-            now, wrong = self.alertmanager.requests().get(way, (0, 0))
-            if wrong > failed:
-                return "it did not take the message"
-            # A request that failed is counted as one, and a moment later as failed.
-            if counted:
-                return ""
-            counted = now > made
-            self.sleep(0.2)
-        return f"nothing was sent within {LIMIT_S:.0f} s"
+    Refused: Alertmanager does not take the alert. Unreachable: it does not answer.
+    """
+    made, failed = alertmanager.requests().get(way, (0, 0))
+    moment = datetime.now(UTC)
+    alertmanager.raise_alert(
+        {
+            "alertname": "LockstepTest",
+            "instance": host,
+            "receiver": receiver,
+            "severity": "note",
+            # Each test is an alert of its own: of one that it knows nothing is told again.
+            "test": moment.isoformat(timespec="milliseconds"),
+        },
+        {
+            "summary": f"{host}: This is a test. Nothing is wrong.",
+            "description": "Somebody ran `lockstep alert test`. Nothing is to be done.",
+        },
+        (moment + _ENDS).isoformat(timespec="milliseconds"),
+    )
+    ends, counted = time.monotonic() + LIMIT_S, False
+    while time.monotonic() < ends:
+        now, wrong = alertmanager.requests().get(way, (0, 0))
+        if wrong > failed:
+            return "it did not take the message"
+        # A request that failed is counted as one, and a moment later as failed.
+        if counted:
+            return ""
+        counted = now > made
+        time.sleep(0.2)
+    return f"nothing was sent within {LIMIT_S:.0f} s"
 
 
 def main(argv: list[str]) -> int:
@@ -79,10 +64,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("port", type=int)
     parser.add_argument("receivers", nargs="+", metavar="RECEIVER=WAY")
     options = parser.parse_args(argv)
-    test = Test(Alertmanager(options.port), options.host)
+    alertmanager = Alertmanager(options.port)
     try:
         found = {
-            receiver: test.told(receiver, way)
+            receiver: told(alertmanager, options.host, receiver, way)
             for receiver, _, way in (each.partition("=") for each in options.receivers)
         }
     except (Refused, Unreachable) as fault:

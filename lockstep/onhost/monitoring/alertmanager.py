@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 _TIMEOUT_S = 5.0
-_COUNT = re.compile(r'^(\w+)\{integration="(\w+)"\} ([\d.e+]+)$', re.MULTILINE)
+_COUNT = re.compile(
+    r'^alertmanager_notification_requests_(failed_)?total\{integration="(\w+)"\} ([\d.e+]+)$',
+    re.MULTILINE,
+)
 
 
 class Unreachable(Exception):
@@ -25,22 +28,15 @@ class Alertmanager:
 
     Args:
         port: On loopback.
-        timeout_s: Time for one answer.
     """
 
-    def __init__(self, port: int, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(self, port: int) -> None:
         self._port = port
-        self._timeout_s = timeout_s
 
     def raise_alert(
         self, labels: Mapping[str, str], annotations: Mapping[str, str], ends: str
     ) -> None:
-        """Raise an alert that is over at a time of ISO 8601.
-
-        Raises:
-            Refused: it does not take the alert.
-            Unreachable: it does not answer.
-        """
+        """Raise an alert that is over at a time of ISO 8601. Refused, or Unreachable."""
         alert = {"labels": dict(labels), "annotations": dict(annotations), "endsAt": ends}
         self._ask("POST", "/api/v2/alerts", [alert])
 
@@ -59,23 +55,13 @@ class Alertmanager:
 
     def requests(self) -> dict[str, tuple[int, int]]:
         """Way of telling ("webhook") → requests made and failed. Raises as `raise_alert`."""
-        found = {
-            (name, way): int(float(value))
-            for name, way, value in _COUNT.findall(self._ask("GET", "/metrics").decode())
-        }
-        ways = {way for _, way in found}
-        made, failed = "requests_total", "requests_failed_total"
-        prefix = "alertmanager_notification"
-        return {
-            way: (
-                found.get((f"{prefix}_{made}", way), 0),
-                found.get((f"{prefix}_{failed}", way), 0),
-            )
-            for way in ways
-        }
+        made, failed = dict[str, int](), dict[str, int]()
+        for kind, way, value in _COUNT.findall(self._ask("GET", "/metrics").decode()):
+            (failed if kind == "failed_" else made)[way] = int(float(value))
+        return {way: (made.get(way, 0), failed.get(way, 0)) for way in made | failed}
 
     def _ask(self, method: str, path: str, body: object = None) -> bytes:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=self._timeout_s)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_TIMEOUT_S)
         try:
             text = None if body is None else json.dumps(body)
             connection.request(method, path, text, {"Content-Type": "application/json"})

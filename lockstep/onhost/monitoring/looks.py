@@ -11,8 +11,9 @@ from typing import Any
 
 from lockstep.onhost.core import config, errors, layout, meminfo, runner
 from lockstep.onhost.engine import openai_api, sense_record
+from lockstep.onhost.facts import tls
 from lockstep.onhost.facts import units as unit_facts
-from lockstep.onhost.monitoring.metrics import Sample
+from lockstep.onhost.monitoring.metrics import Sample, of
 from lockstep.onhost.operator import facts
 from lockstep.onhost.records import boots, ended, generations, last_diff, switches
 from lockstep.onhost.switching import gpu_watch, memory_floor, wedge_state
@@ -29,13 +30,13 @@ class Expiry:
     """When the certificate in a file ends; `read` gives Unix time, s, and None for no answer."""
 
     path: str
-    read: Callable[[], float | None]
+    read: Callable[[str], float | None] = tls.ends_at
     _kept: tuple[float, float | None] | None = None
 
     def now(self) -> float | None:
         """At most an hour old."""
         if self._kept is None or time.monotonic() - self._kept[0] > _EXPIRY_S:
-            self._kept = time.monotonic(), self.read()
+            self._kept = time.monotonic(), self.read(self.path)
         return self._kept[1]
 
 
@@ -58,25 +59,20 @@ class Slow:
     _generation: tuple[int, int | None] = (0, None)
 
     def look(self) -> list[Sample]:
-        """All of it, once.
-
-        Raises:
-            OSError: the kernel or a record does not tell.
-            Problem: a program of the host does not.
-        """
+        """All of it, once. OSError, or a Problem, where the kernel, a record or a program fails."""
         host, now = self._hosts_facts()
         hot = now["hot"]
         found = [
             *self._models(host, now, hot),
             *_watched(self.paths, host, now["targets"]),
             *self._records(),
-            *_failed(),
-            _of("boot_unclean", int(now["last_boot"] is not None)),
+            *(of("failed_unit", 1, unit=unit) for _, unit, _ in unit_facts.failed(None)),
+            of("boot_unclean", int(now["last_boot"] is not None)),
         ]
         if now["disk"] is not None:
-            found.append(_of("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB)))
+            found.append(of("disk_free_bytes", int(now["disk"]["free_gib"] * meminfo.GIB)))
         self.deploying = _deploying(self.paths)
-        return [*found, _of("deploy_running", int(self.deploying))]
+        return [*found, of("deploy_running", int(self.deploying))]
 
     def _hosts_facts(self) -> tuple[config.Host, dict[str, Any]]:
         """As the deploy bound the targets last."""
@@ -89,49 +85,47 @@ class Slow:
     def _models(self, host: config.Host, now: dict[str, Any], hot: str | None) -> Iterator[Sample]:
         wanted = boots.load(self.paths)
         if wanted.hot and wanted.switched_in == boots.boot_id(self.paths):
-            yield _of("wanted_hot", 1, target=wanted.hot)
+            yield of("wanted_hot", 1, target=wanted.hot)
         for name, state in now["targets"].items():
             if state["state"] == "loading":
-                yield _of("loading_target", 1, target=name)
+                yield of("loading_target", 1, target=name)
             if state["state"] in ("hot", "loading"):
                 for phase, gib in memory_floor.floors(host.targets[name]).items():
-                    yield _of(
-                        "memory_floor_bytes", int(gib * meminfo.GIB), target=name, phase=phase
-                    )
+                    yield of("memory_floor_bytes", int(gib * meminfo.GIB), target=name, phase=phase)
         if hot is None:
             return
         state, target = now["targets"][hot], host.targets[hot]
-        yield _of("hot_target", 1, target=hot, recipe=state["recipe"])
+        yield of("hot_target", 1, target=hot, recipe=state["recipe"])
         if state["since"] is not None:
-            yield _of("hot_since_timestamp_seconds", state["since"], target=hot)
+            yield of("hot_since_timestamp_seconds", state["since"], target=hot)
         if target.url or target.engine_url:
-            yield _of("engine_up", int(_answers(target)), target=hot)
+            yield of("engine_up", int(_answers(target)), target=hot)
         engine = now["engine"] or {}
         if "requests" in engine:
-            yield _of("engine_requests", engine["requests"], target=hot)
+            yield of("engine_requests", engine["requests"], target=hot)
         if engine.get("tok_s") is not None:
-            yield _of("engine_tokens_per_second", engine["tok_s"], target=hot)
+            yield of("engine_tokens_per_second", engine["tok_s"], target=hot)
         seen = sense_record.last(self.paths).get(hot)
         if state["sense"] is not None and seen is not None and seen.state != "untold":
-            yield _of("sense_ok", int(seen.state == "sound"), target=hot)
+            yield of("sense_ok", int(seen.state == "sound"), target=hot)
 
     def _records(self) -> Iterator[Sample]:
         for result, count in sorted(self._ended_switches().items()):
-            yield _of("switches_total", count, result=result)
+            yield of("switches_total", count, result=result)
         diff = last_diff.load(self.paths)
         if diff is not None:
             counted = Counter(each["severity"] for each in diff["differences"])
             for severity in _SEVERITIES:
-                yield _of("drift_differences", counted[severity], severity=severity)
-            yield _of("drift_read_timestamp_seconds", diff["at"])
+                yield of("drift_differences", counted[severity], severity=severity)
+            yield of("drift_read_timestamp_seconds", diff["at"])
         number = self._present_generation()
         if number is not None:
-            yield _of("generation", number)
+            yield of("generation", number)
         if self.paths.backup.exists():
-            yield _of("backup_last_success_timestamp_seconds", self._last_backup())
+            yield of("backup_last_success_timestamp_seconds", self._last_backup())
         end = self.expiry.now() if self.expiry else None
         if self.expiry and end is not None:
-            yield _of("certificate_expiry_timestamp_seconds", end, path=self.expiry.path)
+            yield of("certificate_expiry_timestamp_seconds", end, path=self.expiry.path)
 
     def _ended_switches(self) -> Counter[str]:
         """Since this program began; the record holds the last ones only."""
@@ -165,10 +159,6 @@ class Slow:
         return self._generation[1]
 
 
-def _of(name: str, value: float, **labels: str) -> Sample:
-    return Sample(f"lockstep_{name}", value, labels)
-
-
 def _answers(target: config.Target) -> bool:
     try:
         openai_api.check_health(target.itself, _HEALTH_TIMEOUT_S)
@@ -185,21 +175,16 @@ def _watched(paths: layout.Paths, host: config.Host, targets: dict[str, Any]) ->
         deed = wedge_state.last_deed(record, unit)
         if deed is not None:
             down = targets[name]["state"] not in ("hot", "loading")
-            yield _of("engine_wedged", int(deed.left_down and down), target=name)
-            yield _of("wedge_deed_timestamp_seconds", round(deed.when, 3), target=name)
+            yield of("engine_wedged", int(deed.left_down and down), target=name)
+            yield of("wedge_deed_timestamp_seconds", round(deed.when, 3), target=name)
     for each in ended.every(paths):
-        yield _of("memory_floor_ended", 1, target=each.target)
+        yield of("memory_floor_ended", 1, target=each.target)
     findings = gpu_watch.load(paths).findings
-    yield _of("gpu_hot", int("gpu-hot" in findings))
-    yield _of("gpu_slow", int("gpu-slow" in findings))
+    yield of("gpu_hot", int("gpu-hot" in findings))
+    yield of("gpu_slow", int("gpu-slow" in findings))
     if host.max_clock_mhz is not None:
-        yield _of("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
-        yield _of("gpu_clock_cap_held", int("gpu-cap" not in findings))
-
-
-def _failed() -> Iterator[Sample]:
-    for _, unit, _ in unit_facts.failed(None):
-        yield _of("failed_unit", 1, unit=unit)
+        yield of("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
+        yield of("gpu_clock_cap_held", int("gpu-cap" not in findings))
 
 
 def _deploying(paths: layout.Paths) -> bool:

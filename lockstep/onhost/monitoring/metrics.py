@@ -6,250 +6,130 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 #: Seconds between two looks: at what a black box needs, and at the rest.
 QUICK_S, SLOW_S = 1, 15
+# What the end of a name says about its value.
+_UNITS = {
+    "_seconds": "seconds",
+    "_bytes": "bytes",
+    "_celsius": "degrees",
+    "_hertz": "hertz",
+    "_watts": "watts",
+    "_ratio": "0 to 1",
+    "_tokens_per_second": "tokens per second",
+}
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric.
+    """One metric."""
 
-    Attributes:
-        name: As Prometheus knows it.
-        unit: Of its value; "" for a number of things, and for 1 (yes) and 0 (no).
-        labels: Names of its labels.
-        help: What it says, in one line.
-        source: Who knows it on the host.
-        every_s: Seconds between two looks.
-        type: Prometheus' own word.
-    """
+    name: str  #: As Prometheus knows it.
+    labels: tuple[str, ...]  #: Names of its labels.
+    help: str  #: What it says, in one line.
+    source: str  #: Who knows it on the host.
+    every_s: int  #: Seconds between two looks.
 
-    name: str
-    unit: str
-    labels: tuple[str, ...]
-    help: str
-    source: str
-    every_s: int = SLOW_S
-    type: Literal["gauge", "counter"] = "gauge"
+    @property
+    def unit(self) -> str:
+        """Of its value; "" for a number of things, and for 1 (yes) and 0 (no)."""
+        return next((unit for end, unit in _UNITS.items() if self.name.endswith(end)), "")
+
+    @property
+    def type(self) -> str:
+        """Prometheus' own word."""
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
-_TARGET = ("target",)
-_DRIVER = "nvidia-smi"
-_WATCH = "the watch of the GPU"
+# NAME{LABELS}: who knows it, and what it says.
+_QUICK = """\
+lockstep_metrics_written_timestamp_seconds: the writer
+    When the quick ones of these metrics were written.
+lockstep_memory_available_bytes: the kernel
+    Memory that an engine could have: MemAvailable.
+lockstep_gpu_temperature_celsius: nvidia-smi
+    Temperature of the GPU.
+lockstep_gpu_clock_hertz: nvidia-smi
+    Clock of the GPU.
+lockstep_gpu_power_watts: nvidia-smi
+    Power of the GPU alone.
+lockstep_gpu_utilization_ratio: nvidia-smi
+    Share of the time in which some kernel ran.
+lockstep_gpu_throttled{reason}: nvidia-smi
+    Whether heat or the power supply holds the clock down now.
+lockstep_switch_running: the switch lock
+    Whether somebody is switching now.
+"""
+_SLOW = """\
+lockstep_deploy_running: systemd
+    Whether a job of a deploy runs.
+lockstep_hot_target{target,recipe}: systemd
+    1 for the target that is hot.
+lockstep_loading_target{target}: systemd
+    1 for a target that is loading.
+lockstep_hot_since_timestamp_seconds{target}: systemd
+    Since when the hot target is hot.
+lockstep_wanted_hot{target}: the record of boots
+    1 for the target that the last switch of this boot made hot.
+lockstep_engine_up{target}: the engine
+    Whether the engine of the hot target answers that it is well.
+lockstep_engine_requests{target}: the engine
+    Requests under way and waiting at the hot target.
+lockstep_engine_tokens_per_second{target}: the engine
+    Tokens that the hot target generates, of all requests together.
+lockstep_engine_wedged{target}: the wedge watch
+    Whether the wedge watch left it down after it had hung again and again.
+lockstep_wedge_deed_timestamp_seconds{target}: the wedge watch
+    When the wedge watch last restarted it or left it down.
+lockstep_sense_ok{target}: the watch of sense
+    Whether the last answers of the hot target made sense.
+lockstep_switches_total{result}: the record of switches
+    Switches that ended since the writer started: done or failed.
+lockstep_memory_floor_bytes{target,phase}: targets.json
+    Least memory available while a target that is up loads or serves.
+lockstep_memory_floor_ended{target}: the memory floor
+    1 for a target that the memory floor ended, until it is hot again.
+lockstep_gpu_hot: the watch of the GPU
+    Whether heat holds the GPU down at two looks.
+lockstep_gpu_slow: the watch of the GPU
+    Whether the hot model is far below its speed.
+lockstep_gpu_clock_cap_hertz: targets.json
+    Cap of the GPU's clock, if any.
+lockstep_gpu_clock_cap_held: the watch of the GPU
+    Whether that cap is in force.
+lockstep_disk_free_bytes: the file system
+    Space that is free on the disk of the models.
+lockstep_drift_differences{severity}: `lockstep diff`
+    Differences that the last diff found: error, warning or note.
+lockstep_drift_read_timestamp_seconds: `lockstep diff`
+    When the last diff was made.
+lockstep_boot_unclean: the record of boots
+    Whether the boot before this one was cut off under a model.
+lockstep_failed_unit{unit}: systemd
+    1 for a unit that systemd gave up.
+lockstep_generation: generations
+    Number of the present generation.
+lockstep_certificate_expiry_timestamp_seconds{path}: the certificate
+    When a certificate of yours ends.
+lockstep_backup_last_success_timestamp_seconds: the backup
+    When the last backup that reached every place was made.
+"""
+
+
+def _metrics(table: str, every_s: int) -> Iterator[Metric]:
+    rows = table.splitlines()
+    for head, text in zip(rows[::2], rows[1::2], strict=True):
+        whole, _, source = head.partition(": ")
+        name, *labels = re.findall(r"\w+", whole)
+        yield Metric(name, tuple(labels), text.strip(), source, every_s)
+
 
 METRICS: Mapping[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Metric(
-            "lockstep_metrics_written_timestamp_seconds",
-            "seconds",
-            (),
-            "When the quick ones of these metrics were written.",
-            "the writer",
-            QUICK_S,
-        ),
-        Metric(
-            "lockstep_memory_available_bytes",
-            "bytes",
-            (),
-            "Memory that an engine could have: MemAvailable.",
-            "the kernel",
-            QUICK_S,
-        ),
-        Metric(
-            "lockstep_gpu_temperature_celsius",
-            "degrees",
-            (),
-            "Temperature of the GPU.",
-            _DRIVER,
-            QUICK_S,
-        ),
-        Metric("lockstep_gpu_clock_hertz", "hertz", (), "Clock of the GPU.", _DRIVER, QUICK_S),
-        Metric(
-            "lockstep_gpu_power_watts", "watts", (), "Power of the GPU alone.", _DRIVER, QUICK_S
-        ),
-        Metric(
-            "lockstep_gpu_utilization_ratio",
-            "0 to 1",
-            (),
-            "Share of the time in which some kernel ran.",
-            _DRIVER,
-            QUICK_S,
-        ),
-        Metric(
-            "lockstep_gpu_throttled",
-            "",
-            ("reason",),
-            "Whether heat or the power supply holds the clock down now.",
-            _DRIVER,
-            QUICK_S,
-        ),
-        Metric(
-            "lockstep_switch_running",
-            "",
-            (),
-            "Whether somebody is switching now.",
-            "the switch lock",
-            QUICK_S,
-        ),
-        Metric(
-            "lockstep_deploy_running",
-            "",
-            (),
-            "Whether a job of a deploy runs.",
-            "systemd",
-        ),
-        Metric(
-            "lockstep_hot_target",
-            "",
-            ("target", "recipe"),
-            "1 for the target that is hot.",
-            "systemd",
-        ),
-        Metric(
-            "lockstep_loading_target", "", _TARGET, "1 for a target that is loading.", "systemd"
-        ),
-        Metric(
-            "lockstep_hot_since_timestamp_seconds",
-            "seconds",
-            _TARGET,
-            "Since when the hot target is hot.",
-            "systemd",
-        ),
-        Metric(
-            "lockstep_wanted_hot",
-            "",
-            _TARGET,
-            "1 for the target that the last switch of this boot made hot.",
-            "the record of boots",
-        ),
-        Metric(
-            "lockstep_engine_up",
-            "",
-            _TARGET,
-            "Whether the engine of the hot target answers that it is well.",
-            "the engine",
-        ),
-        Metric(
-            "lockstep_engine_requests",
-            "",
-            _TARGET,
-            "Requests under way and waiting at the hot target.",
-            "the engine",
-        ),
-        Metric(
-            "lockstep_engine_tokens_per_second",
-            "tokens per second",
-            _TARGET,
-            "Tokens that the hot target generates, of all requests together.",
-            "the engine",
-        ),
-        Metric(
-            "lockstep_engine_wedged",
-            "",
-            _TARGET,
-            "Whether the wedge watch left it down after it had hung again and again.",
-            "the wedge watch",
-        ),
-        Metric(
-            "lockstep_wedge_deed_timestamp_seconds",
-            "seconds",
-            _TARGET,
-            "When the wedge watch last restarted it or left it down.",
-            "the wedge watch",
-        ),
-        Metric(
-            "lockstep_sense_ok",
-            "",
-            _TARGET,
-            "Whether the last answers of the hot target made sense.",
-            "the watch of sense",
-        ),
-        Metric(
-            "lockstep_switches_total",
-            "",
-            ("result",),
-            "Switches that ended since the writer started: done or failed.",
-            "the record of switches",
-            type="counter",
-        ),
-        Metric(
-            "lockstep_memory_floor_bytes",
-            "bytes",
-            ("target", "phase"),
-            "Least memory available while a target that is up loads or serves.",
-            "targets.json",
-        ),
-        Metric(
-            "lockstep_memory_floor_ended",
-            "",
-            _TARGET,
-            "1 for a target that the memory floor ended, until it is hot again.",
-            "the memory floor",
-        ),
-        Metric("lockstep_gpu_hot", "", (), "Whether heat holds the GPU down at two looks.", _WATCH),
-        Metric(
-            "lockstep_gpu_slow", "", (), "Whether the hot model is far below its speed.", _WATCH
-        ),
-        Metric(
-            "lockstep_gpu_clock_cap_hertz",
-            "hertz",
-            (),
-            "Cap of the GPU's clock, if any.",
-            "targets.json",
-        ),
-        Metric("lockstep_gpu_clock_cap_held", "", (), "Whether that cap is in force.", _WATCH),
-        Metric(
-            "lockstep_disk_free_bytes",
-            "bytes",
-            (),
-            "Space that is free on the disk of the models.",
-            "the file system",
-        ),
-        Metric(
-            "lockstep_drift_differences",
-            "",
-            ("severity",),
-            "Differences that the last diff found: error, warning or note.",
-            "`lockstep diff`",
-        ),
-        Metric(
-            "lockstep_drift_read_timestamp_seconds",
-            "seconds",
-            (),
-            "When the last diff was made.",
-            "`lockstep diff`",
-        ),
-        Metric(
-            "lockstep_boot_unclean",
-            "",
-            (),
-            "Whether the boot before this one was cut off under a model.",
-            "the record of boots",
-        ),
-        Metric(
-            "lockstep_failed_unit", "", ("unit",), "1 for a unit that systemd gave up.", "systemd"
-        ),
-        Metric("lockstep_generation", "", (), "Number of the present generation.", "generations"),
-        Metric(
-            "lockstep_certificate_expiry_timestamp_seconds",
-            "seconds",
-            ("path",),
-            "When a certificate of yours ends.",
-            "the certificate",
-        ),
-        Metric(
-            "lockstep_backup_last_success_timestamp_seconds",
-            "seconds",
-            (),
-            "When the last backup that reached every place was made.",
-            "the backup",
-        ),
-    )
+    metric.name: metric for metric in (*_metrics(_QUICK, QUICK_S), *_metrics(_SLOW, SLOW_S))
 }
 
 
@@ -260,6 +140,11 @@ class Sample:
     name: str
     value: float
     labels: Mapping[str, str]
+
+
+def of(name: str, value: float, **labels: str) -> Sample:
+    """A sample of one of our own metrics, by its name without our prefix."""
+    return Sample(f"lockstep_{name}", value, labels)
 
 
 def text(samples: Iterable[Sample]) -> str:

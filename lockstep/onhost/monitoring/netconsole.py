@@ -30,33 +30,19 @@ _ANY = "ff:ff:ff:ff:ff:ff"
 
 
 def wanted(source: str, to: str, port: str) -> dict[str, str]:
-    """Attribute of a target → value that it must have.
+    """Attribute of a target → value that it must have; addresses are those of the fast link.
 
-    Args:
-        source: Address of this host on the fast link.
-        to: Address of the host that receives.
-        port: Its UDP port.
-
-    Raises:
-        Problem: the way to that host does not begin at `source`, as without a cable.
+    Problem: the way to that host does not begin at `source`, as without a cable.
     """
     ways = _ip("route", "get", to)
     if not ways or ways[0].get("prefsrc") != source:
         raise errors.Problem(f"there is no way from {source} to {to}. Remedy: look at the cable")
     device, hop = ways[0]["dev"], ways[0].get("gateway", to)
-    known = [
-        each["lladdr"]
-        for each in _ip("neigh", "show", "to", hop, "dev", device)
-        if "lladdr" in each
-    ]
-    found = {
-        "extended": "1",
-        "dev_name": device,
-        "local_ip": source,
-        "remote_ip": to,
-        "remote_port": port,
-    }
-    return {**found, "remote_mac": known[0]} if known else found
+    neighbours = _ip("neigh", "show", "to", hop, "dev", device)
+    known = next((each["lladdr"] for each in neighbours if "lladdr" in each), None)
+    found = {"extended": "1", "dev_name": device, "local_ip": source}
+    found |= {"remote_ip": to, "remote_port": port}
+    return {**found, "remote_mac": known} if known else found
 
 
 def _ip(*words: str) -> list[dict[str, str]]:
@@ -73,14 +59,13 @@ class Target:
 
     def sends(self, wanted: Mapping[str, str]) -> bool:
         """Whether it sends as wanted. A neighbour that is not known changes nothing."""
-        return self._folder.is_dir() and self._get("enabled") == "1" and self._is(wanted)
+        has = {"enabled": "1", **wanted}
+        return self._folder.is_dir() and all(self._get(name) == has[name] for name in has)
 
     def set_up(self, wanted: Mapping[str, str]) -> None:
         """Make it send as wanted.
 
-        Raises:
-            Problem: the kernel has no netconsole, or refuses.
-            OSError: it does not let the target be.
+        Problem: the kernel has no netconsole, or refuses. OSError: it does not let the target be.
         """
         if not self._folder.parent.is_dir():
             raise errors.Problem(NO_MODULE)
@@ -101,9 +86,6 @@ class Target:
         if self._get("enabled") == "1":
             self._put("enabled", "0")
 
-    def _is(self, wanted: Mapping[str, str]) -> bool:
-        return all(self._get(name) == value for name, value in wanted.items())
-
     def _get(self, name: str) -> str:
         return (self._folder / name).read_text(encoding="ascii").strip()
 
@@ -116,15 +98,10 @@ class Target:
             raise errors.Problem(why) from fault
 
 
-def target(paths: layout.Paths) -> Target:
-    """The target of this host."""
-    return Target(paths.netconsole)
-
-
 def look(paths: layout.Paths, where: tuple[str, str, str]) -> str:
     """Set the target up where it does not send as wanted; what was done or is wrong, "" else."""
     try:
-        asked, ours = wanted(*where), target(paths)
+        asked, ours = wanted(*where), Target(paths.netconsole)
         if ours.sends(asked):
             return ""
         ours.set_up(asked)
@@ -133,20 +110,13 @@ def look(paths: layout.Paths, where: tuple[str, str, str]) -> str:
     return f"the kernel sends to {where[1]}, port {where[2]}, by {asked['dev_name']}"
 
 
-def tell(line: str) -> None:
-    """One line for the journal."""
-    output.say(f"lockstep netconsole: {line}")
-
-
 def main(
-    argv: list[str],
-    paths: layout.Paths | None = None,
-    sleep: Callable[[float], None] = time.sleep,
+    argv: list[str], paths: layout.Paths | None = None, sleep: Callable[[float], None] = time.sleep
 ) -> int:
     """Command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv == ["end"]:
-        target(paths).remove()
+        Target(paths.netconsole).remove()
         return errors.EXIT_DONE
     if len(argv) != 4 or argv[0] != "send":
         print((__doc__ or "").strip(), file=sys.stderr)
@@ -155,6 +125,6 @@ def main(
     while True:
         said = look(paths, (argv[1], argv[2], argv[3]))
         if said and said != told:
-            tell(said)
+            output.say(f"lockstep netconsole: {said}")
         told = said or told
         sleep(LOOK_S)

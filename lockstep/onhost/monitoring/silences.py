@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 
 from lockstep.onhost.monitoring.alertmanager import Alertmanager, Refused, Unreachable
 
-#: Who made a silence, as Alertmanager shows it.
-AUTHOR = "lockstep"
+AUTHOR = "lockstep"  #: Who made a silence, as Alertmanager shows it.
 #: Seconds that a silence lasts, and after which it is made to last longer.
 LASTS_S, AGAIN_S = 120.0, 30.0
 #: Reason → subjects of the alerts that are not told meanwhile (`lockstep.monitoring.rules`).
@@ -47,21 +46,17 @@ class Silences:
                     self._last(self._ids, reason)
                 elif reason in self._ids:
                     self._end(self._ids, reason)
-        except Unreachable as fault:
+        except (Unreachable, Refused) as fault:
             # It may have been started anew, and know none of them.
-            self._ids = None
-            return str(fault)
-        except Refused as fault:
             self._ids = None
             return str(fault)
         return ""
 
     def _ours(self) -> dict[str, str]:
-        found = self.alertmanager.silences()
         self._made.clear()
         return {
             each["comment"]: each["id"]
-            for each in found
+            for each in self.alertmanager.silences()
             if each["createdBy"] == AUTHOR and each["status"]["state"] == "active"
         }
 

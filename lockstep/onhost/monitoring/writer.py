@@ -13,38 +13,24 @@ exit codes: 2 wrong use; it ends by a signal only
 from __future__ import annotations
 
 import os
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from lockstep.onhost.core import (
-    atomic,
-    errors,
-    layout,
-    meminfo,
-    output,
-    program,
-    switch_lock,
-)
+from lockstep.onhost.core import atomic, errors, layout, meminfo, output, program, switch_lock
 from lockstep.onhost.monitoring import looks, silences
 from lockstep.onhost.monitoring.alertmanager import Alertmanager
-from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, Sample, text
+from lockstep.onhost.monitoring.metrics import QUICK_S, SLOW_S, Sample, of, text
 from lockstep.onhost.monitoring.silences import Silences
 from lockstep.onhost.system import gpu
 
 QUICK, SLOW = "quick.prom", "slow.prom"
-# A slow look that takes longer hangs.
-_HANGS_S = 60.0
+_HANGS_S = 60.0  # A slow look that takes longer hangs.
 
 
 def quick(paths: layout.Paths, reading: gpu.Reading) -> Iterator[Sample]:
     """What a black box needs: each second, and without a program or a request."""
-
-    def of(name: str, value: float, **labels: str) -> Sample:
-        return Sample(f"lockstep_{name}", value, labels)
-
     yield of("metrics_written_timestamp_seconds", round(time.time(), 3))
     yield of("memory_available_bytes", int(meminfo.memory(paths.proc).available * meminfo.GIB))
     yield of("switch_running", int(switch_lock.holder(paths.switch_lock) is not None))
@@ -75,7 +61,7 @@ class Writer:
         self._paths = paths
         self._folder = folder
         self._gpu = look
-        self._slow = looks.Slow(paths, look, _expiry(certificate) if certificate else None)
+        self._slow = looks.Slow(paths, look, looks.Expiry(certificate) if certificate else None)
         self._pool = ThreadPoolExecutor(2)
         self._silences = silences
         self._silencing: Future[str] | None = None
@@ -83,12 +69,7 @@ class Writer:
         self._began = -float(SLOW_S)
 
     def step(self, now: float) -> None:
-        """Write what is due at a time of the monotonic clock.
-
-        Raises:
-            OSError: it cannot be written, or the kernel does not tell.
-            Problem: the same of what the host's programs say.
-        """
+        """Write what is due at a time of the monotonic clock. Raises as `looks.Slow.look`."""
         atomic.write(self._folder / QUICK, text(quick(self._paths, self._gpu())))
         self._silence()
         running = self._running
@@ -113,21 +94,6 @@ class Writer:
         self._silencing = self._pool.submit(self._silences.keep, reasons)
 
 
-def _expiry(certificate: str) -> looks.Expiry:
-    from lockstep.onhost.facts import tls
-
-    def read() -> float | None:
-        end = tls.ends(certificate)
-        return None if end is None else ssl.cert_time_to_seconds(end)
-
-    return looks.Expiry(certificate, read)
-
-
-def tell(line: str) -> None:
-    """One line for the journal."""
-    output.say(f"lockstep metrics: {line}")
-
-
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     parser = program.parser(__doc__)
@@ -149,5 +115,5 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             # Nothing that ails one look may end the rest.
             if str(problem) != told:
                 told = str(problem)
-                tell(told)
+                output.say(f"lockstep metrics: {told}")
         time.sleep(max(0.0, now + QUICK_S - time.monotonic()))

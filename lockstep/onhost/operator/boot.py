@@ -17,16 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from lockstep.onhost.cluster import planner, wire_client
-from lockstep.onhost.core import (
-    config,
-    errors,
-    layout,
-    output,
-    program,
-    switch_lock,
-    terminal,
-    topology,
-)
+from lockstep.onhost.core import config, errors, layout, output, program, switch_lock, terminal
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import boots, switches
 from lockstep.onhost.systemd import units
@@ -45,7 +36,7 @@ def wanted(host: config.Host, paths: layout.Paths) -> config.Target:
     """The target to make hot. LeftAlone where there is none; Problem where it stays down."""
     record = boots.load(paths)
     _idle(host, paths)
-    name = _wanted(host, record)
+    name = record.hot if host.boot == "last" else host.boot
     if name is None or host.boot == "none":
         raise LeftAlone("no model was hot at the end of the last switch")
     if name not in host.targets:
@@ -69,10 +60,6 @@ def wanted(host: config.Host, paths: layout.Paths) -> config.Target:
     return target
 
 
-def _wanted(host: config.Host, record: boots.Record) -> str | None:
-    return record.hot if host.boot == "last" else host.boot
-
-
 def _idle(host: config.Host, paths: layout.Paths) -> None:
     """LeftAlone where somebody has decided since the boot what is hot."""
     state = units.show(target.unit for target in host.targets.values())
@@ -86,7 +73,7 @@ def _idle(host: config.Host, paths: layout.Paths) -> None:
 def wait_for_members(
     host: config.Host,
     target: config.Target,
-    cluster: topology.Cluster,
+    cluster: config.Cluster,
     paths: layout.Paths,
     wait_s: float = MEMBERS_S,
     sleep: Callable[[float], None] = time.sleep,
@@ -139,11 +126,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return errors.EXIT_DONE
     except errors.Problem as problem:
         _note(paths, str(problem))
-        name = _wanted(host, boots.load(paths)) or "none"
+        name = boots.load(paths).hot if host.boot == "last" else host.boot
         # The record of boots is for root alone, and this one is not.
         with suppress(OSError):
-            refused = switches.Ended(time.time(), 0.0, boots.BOOT, name, problem.code, str(problem))
-            switches.keep(paths, refused)
+            what = boots.BOOT, name or "none", problem.code, str(problem)
+            switches.keep(paths, switches.Ended(time.time(), 0.0, *what))
         raise
     return errors.EXIT_DONE if code == errors.EXIT_FALLBACK else code
 

@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -24,15 +24,12 @@ from lockstep.onhost.records import last_diff, switches
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.system import gpu
 
-#: Seconds for which an answer is given again.
-FRESH_S = 1.0
-# Asking the driver takes a GB10 a part of a second, and asks it to wake.
-_GPU_S = 2.0
+FRESH_S = 1.0  #: Seconds for which an answer is given again.
+_GPU_S = 2.0  # Asking the driver takes a GB10 a part of a second, and asks it to wake.
 # An older look at the counters tells nothing of now.
 _RATE_S = 10.0
 _METRICS_TIMEOUT_S = 2.0
-# What takes longer is told at the next look.
-_PATIENCE_S = 1.5
+_PATIENCE_S = 1.5  # What takes longer is told at the next look.
 
 T = TypeVar("T")
 
@@ -71,24 +68,23 @@ class _Counted:
     counters: engines.Counters
 
 
+@dataclass
 class Facts:
-    """The facts of one host; `now` may be called by any thread."""
+    """The facts of one host; `now` may be called by any thread.
 
-    def __init__(
-        self,
-        host: config.Host,
-        paths: layout.Paths,
-        look: Callable[[], gpu.Reading] | None = None,
-    ) -> None:
-        """`look` is another way to look at the GPU than a program for each look."""
-        self._host = host
-        self._look_at_gpu = look
-        self._paths = paths
-        self._turn = threading.Lock()
-        self._kept: tuple[float, dict[str, Any]] | None = None
+    `look` is another way to look at the GPU than a program for each look.
+    """
+
+    host: config.Host
+    paths: layout.Paths
+    look: Callable[[], gpu.Reading] | None = None
+    _turn: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _kept: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
+    _counted: _Counted | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
         self._gpu = _Apart[gpu.Reading](_GPU_S)
         self._counters = _Apart["engines.Counters | None"](0.0)
-        self._counted: _Counted | None = None
 
     def now(self) -> dict[str, Any]:
         """The facts as JSON, at most a second old.
@@ -105,21 +101,21 @@ class Facts:
             return self._kept[1]
 
     def _look(self) -> dict[str, Any]:
-        found = status.gather(self._host, self._paths, closely=False)
+        found = status.gather(self.host, self.paths, closely=False)
         return {
             **status.as_json(found),
             "at": round(time.time(), 1),
             "phase": self._phase(found.switching),
             "engine": self._engine(found),
-            "gpu": _shown(self._gpu.last(self._look_at_gpu or gpu.look)),
-            "disk": _disk(self._paths),
-            "switches": [asdict(each) for each in switches.load(self._paths)],
-            "diff": last_diff.load(self._paths),
+            "gpu": _shown(self._gpu.last(self.look or gpu.look)),
+            "disk": _disk(self.paths),
+            "switches": [asdict(each) for each in switches.load(self.paths)],
+            "diff": last_diff.load(self.paths),
         }
 
     def _phase(self, holder: switch_lock.Holder | None) -> str | None:
         """The last words of the switch that is under way here."""
-        log = switch_job.log_file(self._paths)
+        log = switch_job.log_file(self.paths)
         try:
             # A switch that another member of a cluster was asked for has its words there.
             if holder is None or log.stat().st_mtime < holder.since - 1:
@@ -131,13 +127,12 @@ class Facts:
 
     def _engine(self, found: status.Status) -> dict[str, Any] | None:
         """Requests under way and waiting, and tok/s of all together since the look before."""
-        hot = self._host.targets[found.hot] if found.hot else None
+        hot = self.host.targets[found.hot] if found.hot else None
         if hot is None or not (hot.engine_url or hot.url):
             self._counted = None
             return None
         # The engine itself asks for no key.
-        asked = replace(hot, url=hot.engine_url or hot.url)
-        counters = self._counters.last(lambda: _counters(asked))
+        counters = self._counters.last(lambda: _counters(hot.itself))
         since = next(each.since for each in found.targets if each.name == found.hot)
         before, self._counted = self._counted, None
         if counters is None:
@@ -155,11 +150,9 @@ def _counters(target: config.Target) -> engines.Counters | None:
 
 def _rate(before: _Counted | None, now: _Counted) -> float | None:
     counted = now.counters
-    if not counted.outstanding and counted.rate is not None:
-        # The gauge keeps what it said last.
-        return 0.0
     if counted.rate is not None:
-        return round(counted.rate, 1)
+        # The gauge keeps what it said last.
+        return round(counted.rate, 1) if counted.outstanding else 0.0
     if before is None or before.since != now.since or now.at - before.at > _RATE_S:
         return None
     if counted.generated is None or before.counters.generated is None:
@@ -183,9 +176,5 @@ def _disk(paths: layout.Paths) -> dict[str, Any] | None:
         used = shutil.disk_usage(there)
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    gib = meminfo.GIB
-    return {
-        "path": str(folder),
-        "total_gib": round(used.total / gib, 1),
-        "free_gib": round(used.free / gib, 1),
-    }
+    total, free = (round(size / meminfo.GIB, 1) for size in (used.total, used.free))
+    return {"path": str(folder), "total_gib": total, "free_gib": free}

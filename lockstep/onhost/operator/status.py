@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lockstep.onhost import engines
@@ -85,18 +85,31 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
     watched = wedge_state.load(paths)
     looked = sense_record.last(paths)
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
-    targets = [
-        replace(
-            _target(target, state[target.unit], cluster_status.of_target(host, target), closely),
-            fallback_of=main.get(target.name),
-            wedge=_wedge(wedge_state.last_deed(watched, target.unit), state[target.unit]),
-            sense=_sense(looked.get(target.name), state[target.unit]),
-            ended=_ended(paths, state[target.unit]),
-            needs_gib=round(target.need.available(memory.total), 1),
-            unasked=image_check.unanswered(paths.image_answers, target.image),
+    targets = []
+    for target in host.targets.values():
+        unit = state[target.unit]
+        ready, detail = _ready(target, unit, cluster_status.of_target(host, target), closely)
+        targets.append(
+            TargetStatus(
+                name=target.name,
+                state=unit.state,
+                unit=target.unit,
+                recipe=target.recipe,
+                engine=target.engine,
+                url=target.url,
+                since=unit.since,
+                ready=ready,
+                detail=detail,
+                enabled=unit.enabled,
+                restarts=unit.restarts,
+                fallback_of=main.get(target.name),
+                wedge=_wedge(wedge_state.last_deed(watched, target.unit), unit),
+                sense=_sense(looked.get(target.name), unit),
+                ended=_ended(paths, unit),
+                needs_gib=round(target.need.available(memory.total), 1),
+                unasked=image_check.unanswered(paths.image_answers, target.image),
+            )
         )
-        for target in host.targets.values()
-    ]
     webui = state[host.webui_unit]
     strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
     return Status(
@@ -114,34 +127,22 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
     )
 
 
-def _target(
+def _ready(
     target: config.Target, unit: units.Unit, rank: str | None, closely: bool
-) -> TargetStatus:
-    """`rank` says who answers, where this host's unit answers nobody."""
-    ready, detail = None, ""
+) -> tuple[bool | None, str]:
+    """Whether it answers, None where it was not asked, and what is to be said of that.
+
+    `rank` says who answers, where this host's unit answers nobody.
+    """
     if not unit.installed:
-        detail = f"unit {unit.load}: run the deploy"
-    elif unit.state == "hot" and rank:
-        detail = rank
-    elif unit.state == "hot" and closely:
-        ready, detail = generates.asked(target)
-    elif unit.state in ("failed", "restarting"):
-        detail = _failure(unit) if closely else unit.failure
-    elif unit.state == "loading" and closely:
-        detail = last_phase(unit)
-    return TargetStatus(
-        name=target.name,
-        state=unit.state,
-        unit=target.unit,
-        recipe=target.recipe,
-        engine=target.engine,
-        url=target.url,
-        since=unit.since,
-        ready=ready,
-        detail=detail,
-        enabled=unit.enabled,
-        restarts=unit.restarts,
-    )
+        return None, f"unit {unit.load}: run the deploy"
+    if unit.state == "hot" and rank:
+        return None, rank
+    if unit.state == "hot" and closely:
+        return generates.asked(target)
+    if unit.state in ("failed", "restarting"):
+        return None, _failure(unit) if closely else unit.failure
+    return None, last_phase(unit) if unit.state == "loading" and closely else ""
 
 
 def _wedge(deed: wedge_state.Deed | None, unit: units.Unit) -> str | None:
@@ -163,17 +164,19 @@ def _ended(paths: layout.Paths, unit: units.Unit) -> str | None:
 
 
 def _failure(unit: units.Unit) -> str:
-    lines = [
-        log_phases.phase(line) for line in units.last_lines(unit.name, 60) if "lockstep " in line
-    ]
-    said = next((line for line in reversed(lines) if line), "")
+    ours = [line for line in units.last_lines(unit.name, 60) if "lockstep " in line]
+    said = _last(ours)
     return f"{unit.failure}; {said}" if said else unit.failure
 
 
 def last_phase(unit: units.Unit) -> str:
     """How far a start is, as its journal says; "" when it does not."""
-    lines = units.last_lines(unit.name, 60, unit.since)
-    return next((said for said in map(log_phases.phase, reversed(lines)) if said), "")
+    return _last(units.last_lines(unit.name, 60, unit.since))
+
+
+def _last(lines: list[str]) -> str:
+    """The last phase that lines of a journal tell; "" where they tell none."""
+    return next(filter(None, map(log_phases.phase, reversed(lines))), "")
 
 
 def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
@@ -194,15 +197,11 @@ def _unit_problems(targets: list[TargetStatus]) -> list[str]:
     up = sorted({target.unit for target in targets if target.state in ("hot", "loading")})
     problems = []
     if len(up) > 1:
-        problems.append(
-            f"{len(up)} engines at once: {', '.join(up)}. Remedy: switch.sh none, then one target"
-        )
-    for target in targets:
-        if target.enabled:
-            problems.append(
-                f"{target.unit} starts at boot. Remedy: sudo systemctl disable {target.unit}"
-            )
-    return problems
+        said = f"{len(up)} engines at once: {', '.join(up)}"
+        problems.append(f"{said}. Remedy: switch.sh none, then one target")
+    starting = [target.unit for target in targets if target.enabled]
+    remedy = "starts at boot. Remedy: sudo systemctl disable"
+    return problems + [f"{unit} {remedy} {unit}" for unit in starting]
 
 
 def _container_problems(
@@ -211,11 +210,10 @@ def _container_problems(
     """Engine containers that no started unit answers for, and why that could not be told."""
     try:
         running = docker_api.Docker(paths.docker_socket, timeout=5).running()
-    except docker_api.Unreachable as error:
-        if all(target.container is None for target in host.targets.values()):
+    except (docker_api.Unreachable, docker_api.DockerError) as error:
+        away = isinstance(error, docker_api.Unreachable)
+        if away and not any(target.container for target in host.targets.values()):
             return [], []
-        return [], [f"containers: {error}"]
-    except docker_api.DockerError as error:
         return [], [f"containers: {error}"]
     owners = {target.container: target for target in host.targets.values() if target.container}
     problems = []
@@ -236,71 +234,57 @@ def _container_problems(
 
 def as_json(status: Status) -> dict[str, Any]:
     """The same facts for programs."""
+    found = asdict(status)
+    memory = found.pop("memory")
     return {
         "host": status.host,
         "hot": status.hot,
-        "targets": {target.name: asdict(target) for target in status.targets},
-        "memory_gib": {key: round(value, 2) for key, value in asdict(status.memory).items()},
-        "webui": status.webui,
-        "switching": asdict(status.switching) if status.switching else None,
-        "last_switch": status.last_switch,
-        "last_boot": status.last_boot,
-        "boot": status.boot,
-        "problems": status.problems,
-        "unknown": status.unknown,
-        "clusters": status.clusters,
+        **found,
+        "targets": {target["name"]: target for target in found["targets"]},
+        "memory_gib": {key: round(value, 2) for key, value in memory.items()},
     }
 
 
 def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
     """The status as text of at most `columns` columns."""
     now = time.time() if now is None else now
-    memory = status.memory
-    out = [f"{status.host}: {status.hot or 'no model'} hot"]
-    if status.switching:
-        out += terminal.wrapped(f"NOW: {status.switching}", columns)
-    if status.last_switch:
-        out += terminal.wrapped(f"last switch FAILED {status.last_switch}", columns)
-    if status.last_boot:
-        out += terminal.wrapped(f"last boot {status.last_boot}", columns)
-    if status.boot:
-        out += terminal.wrapped(f"after the boot: {status.boot}", columns)
+    out: list[str] = []
+
+    def say(text: object, indent: str = "") -> None:
+        if text:
+            out.extend(terminal.wrapped(str(text), columns, indent))
+
+    say(status.switching and f"NOW: {status.switching}")
+    say(status.last_switch and f"last switch FAILED {status.last_switch}")
+    say(status.last_boot and f"last boot {status.last_boot}")
+    say(status.boot and f"after the boot: {status.boot}")
     for problem in status.problems:
-        out += terminal.wrapped(f"BROKEN: {problem}", columns)
+        say(f"BROKEN: {problem}")
     pad = max((len(target.name) for target in status.targets), default=0)
     for target in status.targets:
-        off = f", needs {target.needs_gib:.1f} GiB"
-        when = off if target.state == "off" else f" since {terminal.since(target.since, now)}"
-        out += terminal.wrapped(f"{target.name:<{pad}}  {target.state}{when}", columns)
-        if target.state != "off" and target.recipe:
-            out += terminal.wrapped(target.recipe, columns, "  ")
+        up = target.state != "off"
+        since = f" since {terminal.since(target.since, now)}"
+        when = since if up else f", needs {target.needs_gib:.1f} GiB"
+        say(f"{target.name:<{pad}}  {target.state}{when}")
+        say(up and target.recipe, "  ")
         if target.ready is not None:
-            out += terminal.wrapped("ready" if target.ready else "NOT READY", columns, "  ")
-        if target.detail:
-            out += terminal.wrapped(target.detail, columns, "  ")
-        if target.fallback_of and target.state != "off":
-            out += terminal.wrapped(f"fallback of {target.fallback_of}", columns, "  ")
-        if target.unasked:
-            text = f"its start will tell whether the engine takes the recipe: {target.unasked}"
-            out += terminal.wrapped(text, columns, "  ")
-        if target.sense:
-            out += terminal.wrapped(target.sense, columns, "  ")
-        if target.ended:
-            out += terminal.wrapped(target.ended, columns, "  ")
-        if target.wedge:
-            out += terminal.wrapped(target.wedge, columns, "  ")
-        if target.restarts and target.state != "off":
-            out += terminal.wrapped(f"restarted {target.restarts} times", columns, "  ")
+            say("ready" if target.ready else "NOT READY", "  ")
+        say(target.detail, "  ")
+        say(up and target.fallback_of and f"fallback of {target.fallback_of}", "  ")
+        unasked = "its start will tell whether the engine takes the recipe"
+        say(target.unasked and f"{unasked}: {target.unasked}", "  ")
+        for text in (target.sense, target.ended, target.wedge):
+            say(text, "  ")
+        say(up and target.restarts and f"restarted {target.restarts} times", "  ")
     for line in cluster_status.lines(status.clusters, now):
         text = line.strip()
-        out += terminal.wrapped(text, columns, line[: len(line) - len(text)])
-    out += terminal.wrapped(
-        f"memory {memory.available:.1f} of {memory.total:.1f} GiB available", columns
-    )
-    out += terminal.wrapped(f"Open WebUI {status.webui}", columns)
+        say(text, line[: len(line) - len(text)])
+    memory = status.memory
+    say(f"memory {memory.available:.1f} of {memory.total:.1f} GiB available")
+    say(f"Open WebUI {status.webui}")
     for what in status.unknown:
-        out += terminal.wrapped(f"could not tell: {what}", columns)
-    return out
+        say(f"could not tell: {what}")
+    return [f"{status.host}: {status.hot or 'no model'} hot", *out]
 
 
 def render(status: Status) -> None:

@@ -37,17 +37,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
 from lockstep.onhost.operator import follow
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
 
-_FLAGS = {
-    "status": ("--json", "--follow"),
-    "log": ("-f",),
-    "wait": (),
-}
+_FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": ()}
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -97,11 +94,9 @@ def _check_words(host: config.Host, name: str, subject: str | None, flags: list[
         known = ", ".join(host.targets if name == "log" else words)
         raise errors.Problem(f"unknown target {target!r}. Known: {known}", errors.EXIT_USAGE)
     allowed = _FLAGS.get(name, ("--wait", "--dry"))
-    wrong = [flag for flag in flags if flag not in allowed] or flags[1:]
-    if wrong:
-        raise errors.Problem(
-            f"{name} does not take {' '.join(wrong)}. See switch.sh --help", errors.EXIT_USAGE
-        )
+    if wrong := [flag for flag in flags if flag not in allowed] or flags[1:]:
+        said = f"{name} does not take {' '.join(wrong)}. See switch.sh --help"
+        raise errors.Problem(said, errors.EXIT_USAGE)
 
 
 def _status(host: config.Host, paths: layout.Paths, as_json: bool) -> int:
@@ -131,11 +126,9 @@ def _be_root(argv: list[str]) -> None:
     if units.is_root():
         return
     if not _may_become_root(argv):
-        raise errors.Problem(
-            f"{getpass.getuser()} may not switch models on this host: no sudo rule. Remedy: "
-            "add the user to the operators in the inventory and deploy",
-            errors.EXIT_NOT_PERMITTED,
-        )
+        said = f"{getpass.getuser()} may not switch models on this host: no sudo rule"
+        remedy = "Remedy: add the user to the operators in the inventory and deploy"
+        raise errors.Problem(f"{said}. {remedy}", errors.EXIT_NOT_PERMITTED)
     _become_root(argv)
 
 
@@ -147,19 +140,14 @@ def _become_root(argv: list[str]) -> None:
 
 
 def _may_become_root(argv: list[str]) -> bool:
-    try:
-        asked = runner.run(["sudo", "-n", "-l", "--", *switch_job.program(), *argv], timeout=20)
-    except errors.Problem:
-        return False
-    return asked.returncode == 0
+    with suppress(errors.Problem):
+        words = ["sudo", "-n", "-l", "--", *switch_job.program(), *argv]
+        return runner.run(words, timeout=20).returncode == 0
+    return False
 
 
 def asked(
-    name: str,
-    user: str,
-    paths: layout.Paths,
-    wait: bool,
-    say: Callable[[str], None] = terminal.say,
+    name: str, user: str, paths: layout.Paths, wait: bool, say: Callable[[str], None] = terminal.say
 ) -> int:
     """Have systemd do the switch and show its output until it ends; its exit code.
 

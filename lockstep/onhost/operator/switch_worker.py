@@ -18,7 +18,7 @@ def main(argv: list[str], paths: layout.Paths) -> int:
     """One of `switch_job.WORK` with its words, as root."""
     match argv:
         case [switch_job.WORKER, name, user]:
-            return _worker(name, user, paths)
+            return switches.kept(paths, user, name, lambda say: _switched(name, user, paths, say))
         case [switch_job.FALL_BACK, name]:
             return _fall_back(name, paths)
     return _finish(paths)
@@ -31,12 +31,8 @@ def rehearse(name: str, user: str, host: config.Host, paths: layout.Paths) -> in
     return switching.Switch(host, paths, terminal.say).rehearse(name)
 
 
-def _worker(name: str, user: str, paths: layout.Paths) -> int:
-    """The switch itself, inside lockstep-switch.service."""
-    return switches.kept(paths, user, name, lambda say: _switched(name, user, paths, say))
-
-
 def _switched(name: str, user: str, paths: layout.Paths, say: Say) -> int:
+    """The switch itself, inside lockstep-switch.service."""
     host = config.load_host(paths.targets)
     switch = switching.Switch(host, paths, say, user)
     if not planner.concerns(host, name):

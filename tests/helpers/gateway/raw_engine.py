@@ -14,6 +14,11 @@ from pathlib import Path
 LIMIT_S = 20.0
 
 
+def chunk(data: bytes) -> bytes:
+    """One chunk of a chunked body."""
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
 @dataclass(frozen=True)
 class Asked:
     """A request as it came over the wire."""

@@ -10,7 +10,7 @@ from a_spark import healthy, pins_for, spark
 
 from lockstep import preflight
 from lockstep.drift.report import Report
-from lockstep.onhost.facts import machine
+from lockstep.onhost.facts import machine, reading
 from lockstep.preflight import dgx_os
 
 FACTORY = """\
@@ -35,7 +35,7 @@ FILES = {"7.2.3": FACTORY, "7.5.0": FACTORY + UPDATES}
 
 def of_diff(text: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, dict[str, str]]:
     """The facts of such a file."""
-    monkeypatch.setattr(machine, "text", {"/etc/dgx-release": text}.get)
+    monkeypatch.setattr(reading, "text", {"/etc/dgx-release": text}.get)
     found: dict[str, dict[str, str]] = {}
     for kind, item, value in machine.system({"key": ""}):
         found.setdefault(kind, {})[item] = str(value)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
 from typing import Any, Literal
+
+from starlette.responses import Response
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Pair = tuple[bytes, bytes]
-Headers = list[Pair]
+#: Names in lower case, with values, as ASGI has them.
+Headers = list[tuple[bytes, bytes]]
 
 Api = Literal["openai", "responses", "anthropic"]
 #: Nothing happens, and no time-out of a client or a proxy runs out. Readers skip it.
@@ -38,31 +41,15 @@ _TYPES = {
 }
 
 
+@dataclass(eq=False)
 class Refused(Exception):
-    """The gateway answers this request itself.
+    """The gateway answers this request itself."""
 
-    Attributes:
-        status: HTTP status.
-        message: What is wrong, and what helps.
-        reason: One word for the counts.
-        retry_after_s: When it is worth asking again; None: not said.
-        close: Whether the rest of the request's body is not waited for.
-    """
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        reason: str,
-        retry_after_s: float | None = None,
-        close: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.reason = reason
-        self.retry_after_s = retry_after_s
-        self.close = close
+    status: int  #: HTTP status.
+    message: str  #: What is wrong, and what helps.
+    reason: str  #: One word for the counts.
+    retry_after_s: float | None = None  #: When it is worth asking again; None: not said.
+    close: bool = False  #: Whether the rest of the request's body is not waited for.
 
 
 def api_of(path: str) -> Api:
@@ -91,9 +78,20 @@ def error_event(api: Api, status: int, message: str) -> bytes:
     return data if api == "openai" else b"event: error\n" + data
 
 
-def as_json(value: object) -> bytes:
+def part(body: bytes = b"", more: bool = True) -> Message:
+    """One piece of an answer's body; `more`: it is not the last one."""
+    return {"type": "http.response.body", "body": body, "more_body": more}
+
+
+def whole(body: bytes, kind: str, status: int = 200) -> Response:
+    """A whole answer of a type; nothing may keep it or take it for another type."""
+    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+    return Response(body, status, headers, kind)
+
+
+def document(value: object, status: int = 200) -> Response:
     """A JSON document."""
-    return json.dumps(value).encode()
+    return whole(json.dumps(value).encode(), "application/json", status)
 
 
 async def refuse(receive: Receive, send: Send, api: Api, refused: Refused) -> None:
@@ -102,20 +100,21 @@ async def refuse(receive: Receive, send: Send, api: Api, refused: Refused) -> No
     A body that is not waited for is still taken for a moment after the answer: a client that is
     cut off while it sends does not read why.
     """
-    headers: Headers = []
+    answer = document(error(api, refused.status, refused.message), refused.status)
     if refused.status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
+        answer.headers["www-authenticate"] = "Bearer"
     if refused.retry_after_s is not None:
-        headers.append((b"retry-after", str(max(1, round(refused.retry_after_s))).encode()))
+        answer.headers["retry-after"] = str(max(1, round(refused.retry_after_s)))
     if refused.close:
-        headers.append((b"connection", b"close"))
-    body = as_json(error(api, refused.status, refused.message))
-    await _send(send, body, b"application/json", refused.status, headers)
+        answer.headers["connection"] = "close"
+    start = {"type": "http.response.start", "status": answer.status_code}
+    await send({**start, "headers": answer.raw_headers})
+    await send(part(bytes(answer.body)))
     if refused.close:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER_S):
                 await _drain(receive)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    await send(part(more=False))
 
 
 async def _drain(receive: Receive) -> None:
@@ -125,30 +124,3 @@ async def _drain(receive: Receive) -> None:
         if message["type"] == "http.disconnect" or not message.get("more_body", False):
             return
         left -= len(message.get("body", b""))
-
-
-async def send_json(
-    send: Send, value: object, status: int = 200, more: Sequence[Pair] = ()
-) -> None:
-    """Send a JSON document."""
-    await send_bytes(send, as_json(value), b"application/json", status, more)
-
-
-async def send_bytes(
-    send: Send, body: bytes, kind: bytes, status: int = 200, more: Sequence[Pair] = ()
-) -> None:
-    """Send a whole answer of a type; nothing may keep it or take it for another type."""
-    await _send(send, body, kind, status, more)
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-
-async def _send(send: Send, body: bytes, kind: bytes, status: int, more: Sequence[Pair]) -> None:
-    headers: Headers = [
-        (b"content-type", kind),
-        (b"content-length", str(len(body)).encode()),
-        (b"cache-control", b"no-store"),
-        (b"x-content-type-options", b"nosniff"),
-        *more,
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -15,12 +15,7 @@ class Gone(Exception):
 
 
 class Body:
-    """What the client sends.
-
-    Args:
-        receive: Of the request.
-        take: Told how many bytes are about to be held; it may refuse.
-    """
+    """What the client sends. `take` is told how many bytes are about to be held, and may refuse."""
 
     def __init__(self, receive: Receive, take: Callable[[int], None] = lambda size: None) -> None:
         self._receive = receive
@@ -42,11 +37,8 @@ class Body:
     async def whole(self, most: int) -> bytes:
         """The body at once; a model's name can be anywhere in it.
 
-        Args:
-            most: Bytes.
-
         Raises:
-            Refused: it is larger, or there is no room for it.
+            Refused: it has more than `most` bytes, or there is no room for it.
             Gone: the client left in the middle of it.
         """
         found, size = [], 0

@@ -11,8 +11,7 @@ from lockstep.onhost.gateway.wire.answers import Refused
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
-# Longer than any name of a model; it comes back in messages.
-_LONGEST_NAME = 256
+_LONGEST_NAME = 256  # Longer than any name of a model; it comes back in messages.
 
 
 class Asked(pydantic.BaseModel):
@@ -69,15 +68,21 @@ class Document:
             raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
 
     def read(self, model: type[Model]) -> Model:
-        """What it asks. Refused names each key that is wrong."""
-        return checked(model, {key: member.value for key, member in self.members.items()})
+        """What it asks. Refused names each key that is wrong, and repeats no value."""
+        try:
+            return model.model_validate({key: each.value for key, each in self.members.items()})
+        except pydantic.ValidationError as error:
+            faults = error.errors(include_url=False, include_input=False, include_context=False)
+            said = "; ".join(
+                f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
+                for fault in faults[:5]
+            )
+            raise Refused(400, said, "json") from error
 
     def rewritten(self, model: str | None, merge: bool) -> bytes:
         """The body with another model's name, or its messages merged; every other byte as it was.
 
-        Args:
-            model: In place of the one that it has; None: that one stays.
-            merge: Whether messages of one role in a row become one.
+        `model`: None, and its own stays. `merge`: messages of one role in a row become one.
         """
         new: dict[str, Any] = {}
         if model is not None and self.members["model"].value != model:
@@ -89,16 +94,3 @@ class Document:
         except (ValueError, RecursionError) as error:
             # A text may end in the middle of a character, and a number may be none.
             raise Refused(400, "the body has values that JSON has no form for", "json") from error
-
-
-def checked(model: type[Model], values: Any) -> Model:
-    """Values as a model. Refused names each key that is wrong, and repeats no value."""
-    try:
-        return model.model_validate(values)
-    except pydantic.ValidationError as error:
-        faults = error.errors(include_url=False, include_input=False, include_context=False)
-        said = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
-            for fault in faults[:5]
-        )
-        raise Refused(400, said, "json") from error

@@ -28,11 +28,8 @@ def merge(messages: Sequence[Any]) -> list[Any]:
     Texts are joined by a blank line, content parts stand one after the other with a part that
     holds the blank line between two texts, and a text beside parts becomes a part.
 
-    Args:
-        messages: The list of a chat completion request, which may hold anything.
-
-    Returns:
-        A new list; messages that were not merged are the very objects given.
+    The list of a request may hold anything. Messages that are not merged are the very objects
+    given.
     """
     merged: list[Any] = []
     for message in messages:

@@ -24,6 +24,7 @@ from gateway_process import (
     running,
 )
 from lab_servers import until
+from raw_engine import chunk
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.server import LONGEST_HEAD
@@ -33,10 +34,6 @@ from lockstep.onhost.gateway.server import LONGEST_HEAD
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     with limited(tmp_path_factory.mktemp("gateway")) as found:
         yield found
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 def hot(spark: Spark, name: str | None) -> None:

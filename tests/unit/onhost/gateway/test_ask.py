@@ -7,16 +7,8 @@ import socket
 from contextlib import aclosing
 
 import pytest
-from a_switching_spark import SwitchingSpark
 
 from lockstep.onhost.gateway import ask
-
-
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
-    spark = SwitchingSpark(tmp_path, monkeypatch)
-    yield spark
-    spark.close()
 
 
 async def every(*words, path) -> list[dict]:

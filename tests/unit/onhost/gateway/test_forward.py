@@ -13,21 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gateway_process import Spark, prepared, running, start
+from gateway_process import CHAT, OK, STREAM, TWO, Spark, prepared, running, start
 from lab_servers import free_port, until
-from raw_engine import Pair, Wire, notified
+from raw_engine import Pair, Wire, chunk, notified
 
 from lockstep.onhost.gateway import server
 from lockstep.onhost.gateway.configuration import Door
-
-CHAT = "/v1/chat/completions"
-TWO = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +46,15 @@ def exchange(pair: Pair, request: bytes, answer: bytes = OK) -> tuple[bytes, str
             found += more
     lines = [got.line, *(f"{name}: {value}" for name, value in got.headers), ""]
     return "\n".join(lines).encode() + got.body, found.decode("latin-1")
+
+
+def begun(pair: Pair) -> tuple[http.client.HTTPConnection, Wire]:
+    """A request that has come to the engine: the client, and the engine's side."""
+    client = pair.client()
+    client.request("POST", CHAT, json.dumps({"messages": TWO}))
+    wire = pair.accept()
+    wire.asked()
+    return client, wire
 
 
 def posted(pair: Pair, path: str, body: bytes, *headers: str) -> bytes:
@@ -197,19 +197,13 @@ def test_an_upload_passes_as_it_comes(pair: Pair) -> None:
 
 
 def test_who_hangs_up_before_the_answer_ends_the_work(pair: Pair) -> None:
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     client.close()
     assert wire.closed()
 
 
 def test_who_hangs_up_in_the_middle_of_a_stream_ends_the_work(pair: Pair) -> None:
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     wire.send(STREAM + chunk(b"data: 1\n\n"))
     answer = client.getresponse()
     assert answer.read1() == b"data: 1\n\n"
@@ -228,10 +222,7 @@ def test_who_hangs_up_in_the_middle_of_an_upload_ends_it(pair: Pair) -> None:
 
 def test_a_slow_reader_slows_the_engine_down(pair: Pair) -> None:
     most = 256 * 2**20
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % most)
     sent = fill(wire, most)
     # What the sockets' own buffers hold, and no more.
@@ -303,10 +294,7 @@ def test_an_engine_that_gives_no_answer_is_a_502(pair: Pair) -> None:
 
 
 def test_a_stream_that_the_engine_breaks_off_is_seen_to_be_broken(pair: Pair) -> None:
-    client = pair.client()
-    client.request("POST", CHAT, json.dumps({"messages": TWO}))
-    wire = pair.accept()
-    wire.asked()
+    client, wire = begun(pair)
     wire.send(STREAM + chunk(b"data: 1\n\n"))
     answer = client.getresponse()
     assert answer.read1() == b"data: 1\n\n"

@@ -71,14 +71,14 @@ def test_the_page_holds_nothing_of_elsewhere_and_nothing_that_its_policy_refuses
 def test_the_page_comes_with_its_policy_and_is_kept_by_nobody(tmp_path) -> None:
     html = tmp_path / "gateway.html"
     html.write_text("<script>1</script>")
-    answer = asyncio.run(made(Looked(), path=html).page())
+    answer = asyncio.run(made(Looked(), path=html).page(asked()))
     assert (answer.status_code, bytes(answer.body)) == (200, b"<script>1</script>")
     assert answer.headers["content-security-policy"] == page.policy("<script>1</script>")
     assert answer.headers["cache-control"] == "no-store"
 
 
 def test_a_page_that_the_deploy_did_not_write_says_so(tmp_path) -> None:
-    answer = asyncio.run(made(Looked(), path=tmp_path / "no.html").page())
+    answer = asyncio.run(made(Looked(), path=tmp_path / "no.html").page(asked()))
     assert answer.status_code == 503 and b"run the deploy again" in bytes(answer.body)
 
 

@@ -85,11 +85,9 @@ def test_it_never_rests_longer_than_since_the_last_sign_of_a_request(looks):
 
 
 @pytest.fixture
-def spark(tmp_path, monkeypatch):
-    spark = SwitchingSpark(tmp_path, monkeypatch)
+def spark(spark):
     spark.engine.metrics = page(1.0)
-    yield spark
-    spark.close()
+    return spark
 
 
 def page(tokens: float) -> str:

@@ -18,13 +18,6 @@ from lockstep.onhost.gateway.swap import Refused, Swaps
 PAGE = 'vllm:num_requests_running{{x="0"}} {running}\nvllm:generation_tokens_total 1.0\n'
 
 
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
-    spark = SwitchingSpark(tmp_path, monkeypatch)
-    yield spark
-    spark.close()
-
-
 class Door:
     """The gateway's part: what is hot, and requests that come."""
 

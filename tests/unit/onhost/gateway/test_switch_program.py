@@ -15,13 +15,6 @@ from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.gateway import keys, switch_program
 
 
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
-    spark = SwitchingSpark(tmp_path, monkeypatch)
-    yield spark
-    spark.close()
-
-
 def exchange(spark: SwitchingSpark, sent: bytes) -> list[dict]:
     """What comes for a line."""
     with socket.socket(socket.AF_UNIX) as asker:

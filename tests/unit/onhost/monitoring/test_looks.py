@@ -50,7 +50,7 @@ class Spark:
         self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
         self.hot()
         self.reading = gpu.Reading()
-        self.expiry = looks.Expiry("/etc/ssl/spark.pem", lambda: 1.8e9)
+        self.expiry = looks.Expiry("/etc/ssl/spark.pem", lambda _: 1.8e9)
         self.slow = looks.Slow(self.paths, lambda: self.reading, self.expiry)
 
     def hot(self, state: str = "active") -> None:

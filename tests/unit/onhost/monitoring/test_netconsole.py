@@ -139,7 +139,7 @@ def test_it_is_set_up_again_and_told_once(
     folder = tmp_path / "sys/kernel/config/netconsole"
     folder.mkdir(parents=True)
     kernel = Kernel(folder / "lockstep")
-    monkeypatch.setattr(netconsole, "target", lambda _: kernel)
+    monkeypatch.setattr(netconsole, "Target", lambda _: kernel)
     sleeps = 0
 
     def sleep(seconds: float) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from gateway_process import (
     Spark,
     ask,
     error,
-    limited,
     running,
     write_keys,
 )
@@ -29,12 +27,6 @@ from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.configuration import Door
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with limited(tmp_path_factory.mktemp("gateway")) as found:
-        yield found
 
 
 def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:

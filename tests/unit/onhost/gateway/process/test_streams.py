@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import pytest
 from gateway_process import (
@@ -12,18 +11,8 @@ from gateway_process import (
     STREAM,
     Spark,
     begin,
-    limited,
 )
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
-    with limited(tmp_path_factory.mktemp("gateway")) as found:
-        yield found
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
+from raw_engine import chunk
 
 
 def test_a_client_of_a_stream_is_kept_while_the_engine_thinks(spark: Spark) -> None:

@@ -28,9 +28,8 @@ def switched(monkeypatch, *lines: dict) -> list[dict]:
     async def send(message: dict) -> None:
         sent.append(message.get("body", b""))
 
-    gateway = SimpleNamespace(
-        _gateway=Gateway("spark1", ()), _hot=SimpleNamespace(changed=lambda: None)
-    )
+    hot = SimpleNamespace(changed=lambda: None)
+    gateway = SimpleNamespace(gateway=Gateway("spark1", ()), hot=hot)
     asyncio.run(app.Application._switching(gateway, "qwen", "anna", send))
     return [json.loads(event.removeprefix(b"data: ")) for event in sent if event]
 

@@ -1,0 +1,14 @@
+"""A gateway with bounds, for all tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from gateway_process import Spark, limited
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    with limited(tmp_path_factory.mktemp("gateway")) as found:
+        yield found
