@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import print_json
+from lockstep.cli.shared import AS_JSON, INVENTORY, LIMIT, print_json
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import console
 from lockstep.drift import page, report, view
@@ -18,18 +18,16 @@ from lockstep.fleet.hosts import deploy
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@INVENTORY
+@LIMIT
+@AS_JSON
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page."
 )
 @click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
 @click.option("--fix", is_flag=True, help="Deploy where a deploy helps, then compare again.")
-@click.pass_context
 def diff(
-    context: click.Context,
     inventory: Path,
     limit: tuple[str, ...],
     as_json: bool,
@@ -37,7 +35,7 @@ def diff(
     deep: bool,
     ask_sudo_password: bool,
     fix: bool,
-) -> None:
+) -> int:
     """Compare the Sparks with INVENTORY and with each other.
 
     It runs one command on each host, on all at once, and changes nothing without --fix.
@@ -65,7 +63,7 @@ def diff(
     else:
         chosen = [word for name in limit for word in ("--limit", name)]
         view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
-    context.exit(found.code)
+    return found.code
 
 
 def _data(found: report.Report) -> dict[str, object]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import DONE, FINDINGS, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, print_json
 from lockstep.core.terminal import bytes_text, console
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
@@ -32,16 +32,8 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 )
 @click.option("--dry", is_flag=True, help="Show what would move; write nothing.")
 @click.option("--check", is_flag=True, help="As --dry, and exit 1 where something would move.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def lock(
-    context: click.Context,
-    inventory: Path,
-    only: tuple[str, ...],
-    dry: bool,
-    check: bool,
-    as_json: bool,
-) -> None:
+@AS_JSON
+def lock(inventory: Path, only: tuple[str, ...], dry: bool, check: bool, as_json: bool) -> int:
     """Lock the exact versions of everything in INVENTORY.
 
     INVENTORY is inventories/spark.py by default. The command asks package indexes, git servers,
@@ -66,7 +58,7 @@ def lock(
     else:
         print_changes(found, first=old == Pins())
         click.echo(_ending(path, found, new, write))
-    context.exit(FINDINGS if check and found else DONE)
+    return FINDINGS if check and found else DONE
 
 
 def print_changes(found: Sequence[Change], *, first: bool = False) -> None:

@@ -10,8 +10,10 @@ import click
 from rich.table import Table
 
 from lockstep.cli.shared import (
+    AS_JSON,
     DONE,
     FINDINGS,
+    INVENTORY,
     as_data,
     counted,
     print_findings,
@@ -22,10 +24,9 @@ from lockstep.deploy.plan import Download, Plan, PlannedHost, make
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def plan(context: click.Context, inventory: Path, as_json: bool) -> None:
+@INVENTORY
+@AS_JSON
+def plan(inventory: Path, as_json: bool) -> int:
     """Show the models of each host, and whether they fit.
 
     This contacts no host. Exit codes: 0 no findings; 1 findings; 2 the input cannot be used.
@@ -35,7 +36,7 @@ def plan(context: click.Context, inventory: Path, as_json: bool) -> None:
         print_json(_data(made))
     else:
         _print(made)
-    context.exit(FINDINGS if made.findings else DONE)
+    return FINDINGS if made.findings else DONE
 
 
 def _data(made: Plan) -> dict[str, object]:

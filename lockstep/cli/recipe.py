@@ -9,6 +9,7 @@ from rich.table import Table
 
 from lockstep.cli.recipe_view import as_row, print_recipe
 from lockstep.cli.shared import (
+    AS_JSON,
     DONE,
     FINDINGS,
     UNUSABLE,
@@ -36,7 +37,7 @@ def recipe() -> None:
 
 
 @recipe.command("list")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def list_recipes(as_json: bool) -> None:
     """List the catalogue's recipes, and which of them fit."""
     known = catalogues.load()
@@ -63,7 +64,7 @@ def list_recipes(as_json: bool) -> None:
 @recipe.command()
 @click.argument("name_or_file")
 @click.option("--engine-version", help="Version of the engine that will run it, such as 0.32.0.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     """Show a recipe's command line, environment, memory and findings."""
     known = catalogues.load()
@@ -97,11 +98,8 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
 @recipe.command("check")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--engine-version", help="Version of the engine that will run them.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def check_files(
-    context: click.Context, files: tuple[str, ...], engine_version: str | None, as_json: bool
-) -> None:
+@AS_JSON
+def check_files(files: tuple[str, ...], engine_version: str | None, as_json: bool) -> int:
     """Check recipes, by name or file.
 
     Exit codes: 0 clean; 1 findings; 2 unreadable.
@@ -120,7 +118,7 @@ def check_files(
     else:
         print_findings(findings)
         click.echo(f"{len(files)} recipe(s): {counted(findings)}")
-    context.exit(max(code, FINDINGS if findings else DONE))
+    return max(code, FINDINGS if findings else DONE)
 
 
 @recipe.command()
@@ -131,8 +129,7 @@ def check_files(
     default=catalogues.FOLDER / "recipes",
     help="Folder for the recipe; the catalogue's by default.",
 )
-@click.pass_context
-def add(context: click.Context, file: Path, into: Path) -> None:
+def add(file: Path, into: Path) -> int:
     """Add a recipe to the catalogue, or refuse it with the reason.
 
     A finding of severity error refuses it. Warnings are shown, and the file is added unchanged.
@@ -143,7 +140,7 @@ def add(context: click.Context, file: Path, into: Path) -> None:
     print_findings(findings)
     if any(finding.severity == "error" for finding in findings):
         click.echo(f"{file} was not added.")
-        context.exit(FINDINGS)
+        return FINDINGS
     target = into / f"{item.name}.yaml"
     text = file.read_bytes()
     if target.exists() and target.read_bytes() != text:
@@ -155,6 +152,7 @@ def add(context: click.Context, file: Path, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     target.write_bytes(text)
     click.echo(f"Added {item.name}. Bind it to a target in the inventory to deploy it.")
+    return DONE
 
 
 def _find(name_or_file: str, known: Catalogue) -> Recipe:

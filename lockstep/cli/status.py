@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.live import Live
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import DONE, FINDINGS, INVENTORY, LIMIT, UNUSABLE, print_json
 from lockstep.core.terminal import console
 from lockstep.fleet import status_view
 from lockstep.fleet.hosts import choose
@@ -21,16 +21,13 @@ _REFRESH_S = 1.0
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@INVENTORY
+@LIMIT
 @click.option("--watch", is_flag=True, help="Refresh each second until Ctrl-C.")
 @click.option(
     "--json", "as_json", is_flag=True, help="The same facts for programs; a line each with --watch."
 )
-@click.pass_context
-def status(
-    context: click.Context, inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool
-) -> None:
+def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) -> int:
     """Show what is hot on each Spark of INVENTORY, and how it fares.
 
     It holds one connection to each, all at once. A Spark that is silent is said, and is waited for
@@ -52,7 +49,7 @@ def status(
         else:
             output = console()
             output.print(status_view.screen(seen, min(output.width, 100)))
-    context.exit(code(seen))
+    return code(seen)
 
 
 def code(seen: Mapping[str, Seen]) -> int:

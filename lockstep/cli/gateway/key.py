@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.core.terminal import console
 from lockstep.fleet.hosts import choose
@@ -27,7 +27,6 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
     return found
 
 
-_INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
 _NAME = click.argument("name", callback=_name)
 
 
@@ -37,7 +36,7 @@ def key() -> None:
 
 
 @key.command()
-@_INVENTORY
+@INVENTORY
 @_NAME
 @click.option(
     "--role",
@@ -49,14 +48,7 @@ def key() -> None:
 @click.option(
     "--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Last day, in UTC."
 )
-@click.pass_context
-def add(
-    context: click.Context,
-    inventory: Path,
-    name: str,
-    role: keys.Role,
-    until: datetime.datetime | None,
-) -> None:
+def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | None) -> int:
     """Make a key for the person NAME, in force on every Spark of INVENTORY at once.
 
     The key is printed once, alone on standard output. The Sparks get its hash.
@@ -91,14 +83,13 @@ def add(
         there,
         f"{name}'s key is not in force there. Then: `lockstep key list {inventory} --fix`",
     )
-    context.exit(DONE if len(there) == len(hosts) else UNUSABLE)
+    return DONE if len(there) == len(hosts) else UNUSABLE
 
 
 @key.command()
-@_INVENTORY
+@INVENTORY
 @_NAME
-@click.pass_context
-def revoke(context: click.Context, inventory: Path, name: str) -> None:
+def revoke(inventory: Path, name: str) -> int:
     """End the key of the person NAME on every Spark of INVENTORY at once.
 
     Requests under way go on to their end.
@@ -125,7 +116,7 @@ def revoke(context: click.Context, inventory: Path, name: str) -> None:
         there,
         f"{name}'s key may be in force there. Again: `lockstep key revoke {inventory} {name}`",
     )
-    context.exit(DONE if len(there) == len(hosts) else UNUSABLE)
+    return DONE if len(there) == len(hosts) else UNUSABLE
 
 
 def _revoked(name: str, last: keys.Entry | None) -> keys.Entry:
@@ -141,11 +132,10 @@ def _tell_others(found: Sequence[Held], there: Sequence[str], what: str) -> None
 
 
 @key.command("list")
-@_INVENTORY
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@INVENTORY
+@AS_JSON
 @click.option("--fix", is_flag=True, help="Bring the last change of each person to every Spark.")
-@click.pass_context
-def list_(context: click.Context, inventory: Path, as_json: bool, fix: bool) -> None:
+def list_(inventory: Path, as_json: bool, fix: bool) -> int:
     """Show each person with a key, what they asked for, and what differs among the Sparks.
 
     Requests and tokens (prompts/answers) are those of all Sparks, up to half a minute ago.
@@ -165,7 +155,7 @@ def list_(context: click.Context, inventory: Path, as_json: bool, fix: bool) -> 
     else:
         _print(inventory, found, last, lacking)
     differs = FINDINGS if any(lacking.values()) else DONE
-    context.exit(UNUSABLE if any(each.fault for each in found) else differs)
+    return UNUSABLE if any(each.fault for each in found) else differs
 
 
 def _lacks(one: Held, last: dict[str, keys.Entry]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import print_json
+from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import Host, choose, read
 from lockstep.monitoring.blackbox import Story, story
@@ -22,7 +22,7 @@ _LIMIT_S = 90.0
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.argument("host")
 @click.option("--before-boot", is_flag=True, help="The end of the boot before the present one.")
 @click.option(
@@ -39,7 +39,7 @@ _LIMIT_S = 90.0
     metavar="FILE",
     help="Write a page with pictures too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def blackbox(
     inventory: Path, host: str, before_boot: bool, minutes: int, html: Path | None, as_json: bool
 ) -> None:
