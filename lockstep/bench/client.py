@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from lockstep.bench.clock import Clock
 from lockstep.bench.connection import Connection
 from lockstep.bench.sample import Ask, Sample
 from lockstep.bench.stream import Stream
@@ -30,6 +30,19 @@ _REFUSED = (400, 413, 415, 422, 501)
 
 class Unreachable(Exception):
     """The engine did not answer a question about itself; `str()` says what happened instead."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where times come from; tests give clocks of their own.
+
+    Attributes:
+        now: Seconds that only run forward; every duration is a difference of these.
+        wall: Unix time; read beside `now` to notice a jump or a suspended machine.
+    """
+
+    now: Callable[[], float] = time.perf_counter
+    wall: Callable[[], float] = time.time
 
 
 class Client:

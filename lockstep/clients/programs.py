@@ -133,10 +133,7 @@ def _claude(offer: Offer, key: Path | None) -> tuple[Part, ...]:
 
 def _codex(offer: Offer, _: Path | None) -> tuple[Part, ...]:
     model = offer.chat[0]
-    lines = [
-        f"model = {json.dumps(model.name)}",
-        f"model_provider = {json.dumps(_PROVIDER)}",
-    ]
+    lines = [f"model = {json.dumps(model.name)}", f"model_provider = {json.dumps(_PROVIDER)}"]
     if model.context is not None:
         lines.append(f"model_context_window = {model.context}")
     lines += [

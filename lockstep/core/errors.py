@@ -37,13 +37,7 @@ class LockstepError(Exception):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        where: str = "",
-        found: str = "",
-        allowed: str = "",
-        remedy: str = "",
+        self, what: str, *, where: str = "", found: str = "", allowed: str = "", remedy: str = ""
     ) -> None:
         self.what = what
         self.where = where

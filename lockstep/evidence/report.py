@@ -76,12 +76,7 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
     """
     every, chosen = choose(path, limit)
     asked = [
-        hosts.Asked(
-            host.login,
-            questions(host.plan),
-            sudo=host.with_sudo,
-            password=password,
-        )
+        hosts.Asked(host.login, questions(host.plan), sudo=host.with_sudo, password=password)
         for host in chosen
     ]
     plans = [host.plan for host in every]

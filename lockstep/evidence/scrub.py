@@ -145,10 +145,7 @@ _PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
     (re.compile(_START + r"((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}"), r"\1[MAC]"),
     (re.compile(r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}" + _END), "[id]"),
     (re.compile(r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}" + _END), "[id]"),
-    (
-        re.compile(r"([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)"),
-        _mail,
-    ),
+    (re.compile(r"([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)"), _mail),
     (
         re.compile(
             r"(?i)\b[\w-]+(?:\.[\w-]+)*\.(?:local|localdomain|lan|home|internal|corp|arpa"

@@ -278,10 +278,7 @@ def test_the_interval_is_that_of_published_tables(first: int, second: int, criti
 
 @pytest.mark.parametrize(
     ("second", "said"),
-    [
-        ([73.0, 69.1, 70.4], "cannot tell: 3 and 3 samples"),
-        ([31.0], "cannot tell: one sample"),
-    ],
+    [([73.0, 69.1, 70.4], "cannot tell: 3 and 3 samples"), ([31.0], "cannot tell: one sample")],
 )
 def test_few_samples_are_no_verdict(tmp_path: Path, second: list[float], said: str) -> None:
     done = compared(tmp_path, [result(ARTICLE)], [result(second)])

@@ -12,8 +12,7 @@ from broken_engine import MODEL, Engine, serving
 from click.testing import CliRunner, Result
 
 from lockstep.bench import ruler
-from lockstep.bench.client import Client
-from lockstep.bench.clock import Clock
+from lockstep.bench.client import Client, Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import SuiteResult, load
 from lockstep.bench.ruler import Expected
