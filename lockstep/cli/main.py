@@ -11,21 +11,11 @@ from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
-    "adopt",
-    "backup",
-    "bench",
-    "cluster",
-    "diff",
-    "evidence",
-    "gc",
-    "lock",
-    "log",
-    "model",
-    "plan",
-    "recipe",
+    *("adopt", "backup", "bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model"),
+    *("plan", "recipe", "remove", "rollback", "status", "switch"),
 )
 _COMMANDS = {
-    **{name: f"lockstep.cli.{name}" for name in (*_OWN, "remove", "rollback", "status", "switch")},
+    **{name: f"lockstep.cli.{name}" for name in _OWN},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
     **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
 }
