@@ -124,31 +124,28 @@ class Suite:
 
 def measure(bench: Bench, suite: Suite) -> SuiteResult:
     """Run one suite between two looks. Never raises for what the engine does."""
-    name = suite.name
     try:
         sung = _sings(bench)
         if suite.warm:
             suite.run(replace(bench, repeats=1, tell=lambda line: bench.tell(f"warm-up, {line}")))
         bench.settled(None, 0)
         before = look(bench.client, bench.ask_host)
-    except (Unreachable, ResultError) as fault:
-        return _unreachable(name, fault)
-    outcome = suite.run(bench)
-    try:
+        outcome = suite.run(bench)
         answered = sum(sample.status == 200 for sample in outcome.samples)
         bench.settled(before.counters, answered)
         after = look(bench.client, bench.ask_host)
         sung += _sings(bench)
     except (Unreachable, ResultError) as fault:
-        return _unreachable(name, fault)
+        check = Check("engine", "suspect", f"engine or host do not answer: {fault}")
+        return SuiteResult(suite.name, "suspect", checks=(check,))
     found = judge(before, after, outcome.samples, bench.expected, sung)
     checks = waive([*found, *outcome.checks], bench.waived)
     verdict: Verdict = (
         "suspect" if suspect(checks) else "refused" if outcome.refused else "measured"
     )
     return SuiteResult(
-        name=name,
-        verdict=verdict,
+        suite.name,
+        verdict,
         # A suspect ruler gives no score, not even one with a remark.
         summary=outcome.summary if verdict == "measured" else {},
         refused=outcome.refused,
@@ -172,11 +169,6 @@ def _behind(before: engines.Counters | None, seen: engines.Counters | None, samp
     if before is None or before.finished is None or seen.finished is None:
         return False
     return seen.finished - before.finished < samples
-
-
-def _unreachable(name: str, fault: Exception) -> SuiteResult:
-    check = Check("engine", "suspect", f"engine or host do not answer: {fault}")
-    return SuiteResult(name=name, verdict="suspect", checks=(check,))
 
 
 def _line(sample: Sample) -> str:
