@@ -37,7 +37,6 @@ class Check:
     """One judgement.
 
     Attributes:
-        name: Which one.
         verdict: "unread": this engine or host does not say; "waived": suspect, and accepted.
         detail: What was expected and what was found.
     """
@@ -106,11 +105,6 @@ def waive(checks: Iterable[Check], names: Iterable[str]) -> list[Check]:
         replace(check, verdict="waived") if (check.verdict, check.name) in accepted else check
         for check in checks
     ]
-
-
-def suspect(checks: Iterable[Check]) -> bool:
-    """Whether one of them takes the score away."""
-    return any(check.verdict == "suspect" for check in checks)
 
 
 def steady(whole: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> Check:

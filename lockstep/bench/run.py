@@ -11,7 +11,7 @@ from lockstep.bench.client import Client, Unreachable
 from lockstep.bench.look import AskHost, look
 from lockstep.bench.prompts import user
 from lockstep.bench.results import ResultError, SuiteResult, Verdict
-from lockstep.bench.ruler import Check, Expected, judge, suspect, waive
+from lockstep.bench.ruler import Check, Expected, judge, waive
 from lockstep.bench.sample import Ask, Sample
 from lockstep.onhost import engines
 from lockstep.onhost.rollout.technical import TOKENS
@@ -26,15 +26,7 @@ ENOUGH_S, FEWEST_ROUNDS = 180.0, 5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a suite brings home.
-
-    Attributes:
-        samples: Every request that it sent to the engine.
-        summary: Its figures.
-        refused: The engine's words where it cannot do this at all; then there is no figure.
-        checks: What the suite itself found about its ruler.
-        notes: Sentences for the reader.
-    """
+    """What a suite brings home, as `SuiteResult` has it; `checks` are those of its own."""
 
     samples: tuple[Sample, ...]
     summary: dict[str, Any]
@@ -111,8 +103,6 @@ class Suite:
     """What is measured between two looks.
 
     Attributes:
-        name: In results and on the command line.
-        run: Sends the requests.
         warm: Whether a round that does not count comes first: an engine compiles kernels at the
             first request of a shape.
     """
@@ -140,18 +130,18 @@ def measure(bench: Bench, suite: Suite) -> SuiteResult:
         return SuiteResult(suite.name, "suspect", checks=(check,))
     found = judge(before, after, outcome.samples, bench.expected, sung)
     checks = waive([*found, *outcome.checks], bench.waived)
-    verdict: Verdict = (
-        "suspect" if suspect(checks) else "refused" if outcome.refused else "measured"
-    )
+    verdict: Verdict = "refused" if outcome.refused else "measured"
+    if any(check.verdict == "suspect" for check in checks):
+        verdict = "suspect"
     return SuiteResult(
         suite.name,
         verdict,
         # A suspect ruler gives no score, not even one with a remark.
-        summary=outcome.summary if verdict == "measured" else {},
-        refused=outcome.refused,
-        checks=tuple(checks),
-        samples=outcome.samples,
-        notes=outcome.notes,
+        outcome.summary if verdict == "measured" else {},
+        outcome.refused,
+        tuple(checks),
+        outcome.samples,
+        outcome.notes,
     )
 
 

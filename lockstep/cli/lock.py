@@ -53,8 +53,7 @@ def lock(inventory: Path, only: tuple[str, ...], dry: bool, check: bool, as_json
     if write:
         lockfile.save(path, new)
     if as_json:
-        listed = [asdict(change) for change in found]
-        print_json({"lock": str(path), "written": write, "changes": listed})
+        print_json({"lock": str(path), "written": write, "changes": list(map(asdict, found))})
     else:
         print_changes(found, first=old == Pins())
         click.echo(_ending(path, found, new, write))
@@ -78,14 +77,11 @@ def print_changes(found: Sequence[Change], *, first: bool = False) -> None:
 def _ending(path: Path, found: Sequence[Change], new: Pins, written: bool) -> str:
     if not found:
         return f"Nothing has moved; {path.name} is as it was."
-    count = ", ".join(f"{number} {kind}" for kind, number in _counted(found).items())
+    kinds = Counter(change.kind for change in found)
+    count = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     weights = sum(model.size for model in new.models.values())
     images = sum(image.size for image in new.images.values())
     size = f"{bytes_text(weights)} of weights, {bytes_text(images)} of images"
     done = "written" if written else "not written"
     changes = "1 change" if len(found) == 1 else f"{len(found)} changes"
     return f"{changes} ({count}); {path.name} {done}: {size}."
-
-
-def _counted(found: Sequence[Change]) -> Counter[str]:
-    return Counter(change.kind for change in found)

@@ -70,15 +70,11 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         for heading in ("  target", "address", "GiB to start", "GiB in use", "verdict"):
             table.add_column(heading, no_wrap=True)
         for target in host.targets:
-            need = target.fit.needs_gib if target.fit else None
-            use = target.fit.host_use_gib if target.fit else None
-            table.add_row(
-                f"  {target.name}",
-                target.address,
-                f"{need:.1f}" if need else "unknown",
-                f"{use:.1f}" if use else "unknown",
-                target.fit.verdict if target.fit else "cannot run",
-            )
+            found = target.fit
+            figures = (found.needs_gib, found.host_use_gib) if found else (None, None)
+            shown = (f"{gib:.1f}" if gib else "unknown" for gib in figures)
+            verdict = found.verdict if found else "cannot run"
+            table.add_row(f"  {target.name}", target.address, *shown, verdict)
         console().print(table)
         for target in host.targets:
             also = f", else {target.fallback}" if target.fallback else ""

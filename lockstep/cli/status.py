@@ -41,7 +41,9 @@ def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) 
         seen = sparks.until(
             lambda all_: all(each.fault or each.looks > 1 for each in all_.values()), SILENT_S
         )
-        seen = {name: _told(each) for name, each in seen.items()}
+        for name, each in seen.items():
+            if each.facts is None and not each.fault:
+                seen[name] = Seen(fault=f"no answer within {SILENT_S:.0f} s")
         if watch:
             seen = _watched(sparks, as_json)
         elif as_json:
@@ -58,13 +60,6 @@ def code(seen: Mapping[str, Seen]) -> int:
         return UNUSABLE
     broken = any(each.facts and each.facts["problems"] for each in seen.values())
     return FINDINGS if broken else DONE
-
-
-def _told(seen: Seen) -> Seen:
-    """A Spark without any answer has a reason."""
-    if seen.facts is None and not seen.fault:
-        return Seen(fault=f"no answer within {SILENT_S:.0f} s")
-    return seen
 
 
 def _watched(sparks: Watching, as_json: bool) -> dict[str, Seen]:

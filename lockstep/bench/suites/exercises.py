@@ -66,11 +66,7 @@ class Exercise:
 
 
 def load() -> tuple[Exercise, ...]:
-    """Every exercise, by name.
-
-    Raises:
-        ExerciseError: a file is wrong.
-    """
+    """Every exercise, by name. ExerciseError: a file is wrong."""
     folder = resources.files(__package__) / "exercises"
     files = sorted(item.name for item in folder.iterdir() if item.name.endswith(".yaml"))
     return tuple(_exercise(name, (folder / name).read_text(encoding="utf-8")) for name in files)

@@ -10,7 +10,7 @@ import click
 
 from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
 from lockstep.core.errors import LockstepError
-from lockstep.fleet.hosts import Host, choose, read
+from lockstep.fleet.hosts import choose, read
 from lockstep.monitoring.blackbox import Story, story
 from lockstep.monitoring.blackbox_page import render
 from lockstep.monitoring.blackbox_text import lines
@@ -77,24 +77,16 @@ def _asked(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story
     }
     answer, fault = read(there.login, "blackbox", question, sudo=there.with_sudo, limit_s=_LIMIT_S)
     if fault:
-        raise LockstepError(
-            _nothing(host, there, fault), where=str(inventory), remedy=_remedy(host, there)
-        )
-    return story(host.name, recorder.name if recorder else None, minutes, answer)
-
-
-def _nothing(host: Host, there: Host, fault: str) -> str:
-    by = "" if there is host else f", which records {host.name},"
-    return f"{there.name}{by} tells nothing: {fault}"
-
-
-def _remedy(host: Host, there: Host) -> str:
-    if there is host:
-        return (
-            f"No other Spark records {host.name}: start it, and ask with --before-boot. "
+        by = f", which records {host.name}," if recorder else ""
+        remedy = (
+            f"On {there.name}: systemctl status lockstep-prometheus."
+            if recorder
+            else f"No other Spark records {host.name}: start it, and ask with --before-boot. "
             "docs/monitoring.md#black-box says how two Sparks keep each other's last minutes."
         )
-    return f"On {there.name}: systemctl status lockstep-prometheus."
+        what = f"{there.name}{by} tells nothing: {fault}"
+        raise LockstepError(what, where=str(inventory), remedy=remedy)
+    return story(host.name, recorder.name if recorder else None, minutes, answer)
 
 
 def _data(found: Story) -> dict[str, Any]:
