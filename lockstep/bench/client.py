@@ -48,12 +48,6 @@ class Clock:
 class Client:
     """Asks one engine.
 
-    Args:
-        url: Of the API, without /v1.
-        model: The model's name in that API.
-        key: API key, or None.
-        clock: Where times come from.
-
     Attributes:
         engine: Which one answers, None while it is not known.
         timeout_s: Longest wait for a whole answer, seconds.

@@ -44,13 +44,9 @@ class Difference:
     """One figure of both servers.
 
     Attributes:
-        suite: Suite it is of.
-        name: Figure inside it.
-        first: Samples of the first, with mean and ends (`results.spread`).
-        second: Of the second.
+        first, second: Samples of each, with mean and ends (`results.spread`).
         ratio: Second over first.
-        low: Least ratio that these samples allow, None where they are too few.
-        high: The greatest.
+        low, high: The ratios that these samples allow, None where they are too few.
         verdict: "better", "worse", "noise", "differs" where neither direction is better, or
             "cannot tell" with the reason.
     """
@@ -66,11 +62,7 @@ class Difference:
 
 
 def differences(first: Sequence[Result], second: Sequence[Result]) -> Iterator[Difference]:
-    """Every figure that both have; suites without a score have none.
-
-    Args:
-        first: Runs of one server.
-        second: Runs of another.
+    """Every figure that the runs of both servers have; suites without a score have none.
 
     Raises:
         ResultError: they were measured with answers of different lengths.

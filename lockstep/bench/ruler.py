@@ -75,7 +75,6 @@ def judge(
         before: Taken after the first canary.
         after: Taken before the last canary.
         samples: Every request between them.
-        expected: What is to be found.
         canaries: How many of the two canaries sang.
     """
     answered = sum(sample.status == 200 for sample in samples)

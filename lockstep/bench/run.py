@@ -41,12 +41,9 @@ class Bench:
 
     Attributes:
         client: Of the engine itself.
-        expected: What the ruler is to find.
-        ask_host: Looks at the host, None without one.
         waived: Names of checks that do not take a score away.
         api: Client of the API's own port, where the gateway stands before the engine.
         vision_tensors: Vision tensors in the weight map, None where it is not known.
-        context: Longest sequence, tokens.
         quick: Fewer prompts: for a gate, and for tests.
         repeats: Rounds of a suite about speed, where they take less than `ENOUGH_S`.
         tokens: Length of an answer whose speed is measured.

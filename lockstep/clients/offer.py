@@ -54,7 +54,6 @@ class Offer:
     """A gateway, seen from a client.
 
     Attributes:
-        host: Its host's name in the inventory.
         url: Its address, without a path.
         models: The one to ask where nothing is chosen, then the others.
         wait_s: Time-out for clients, seconds: longer than any request that still works takes.

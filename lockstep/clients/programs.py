@@ -50,7 +50,7 @@ class Program:
     source: str
     tried: str
     parts: Callable[[Offer, Path | None], tuple[Part, ...]]
-    trusts: str
+    trusts: str = "NODE_EXTRA_CA_CERTS"
     variable: str = VARIABLE
     reads_file: bool = True
 
@@ -234,7 +234,6 @@ PROGRAMS: Mapping[str, Program] = {
         source="https://code.claude.com/docs/en/env-vars",
         tried=f"@anthropic-ai/claude-code 2.1.197, {_TRIED}",
         parts=_claude,
-        trusts="NODE_EXTRA_CA_CERTS",
     ),
     "codex": Program(
         source="https://developers.openai.com/codex/config-sample",
@@ -247,7 +246,6 @@ PROGRAMS: Mapping[str, Program] = {
         source="https://docs.continue.dev/reference",
         tried=f"@continuedev/cli 1.5.47, {_TRIED}",
         parts=_continue,
-        trusts="NODE_EXTRA_CA_CERTS",
         reads_file=False,
     ),
     "openai": Program(
@@ -260,6 +258,5 @@ PROGRAMS: Mapping[str, Program] = {
         source="https://opencode.ai/docs/providers/",
         tried=f"opencode-ai 1.18.33, {_TRIED}",
         parts=_opencode,
-        trusts="NODE_EXTRA_CA_CERTS",
     ),
 }

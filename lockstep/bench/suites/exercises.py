@@ -36,14 +36,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise.
+    """One exercise: what the model is told, the stub that it completes, and the test.
 
     Attributes:
-        name: The file's stem.
-        instructions: What the model is told.
-        stub: What it completes.
         reference: A solution that passes all cases.
-        cases: The test.
         helper: Definitions for the cases, after the solution.
     """
 

@@ -28,13 +28,7 @@ _FONT = dict(zip(_GLYPHS.split()[::2], _GLYPHS.split()[1::2], strict=True))
 
 @dataclass(frozen=True)
 class Picture:
-    """A screenshot.
-
-    Attributes:
-        png: The file.
-        texts: Every line of text in it.
-        shapes: Every shape in it, colour first.
-    """
+    """A screenshot as a file, with every line of text and every shape in it (colour first)."""
 
     png: bytes
     texts: tuple[str, ...]
