@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -59,18 +58,9 @@ def diff(
         with InventoryError.instead("the page cannot be written", html):
             html.write_text(page.render(found), encoding="utf-8")
     if as_json:
-        print_json(_data(found))
+        unknown = [{"host": host, "why": why} for host, why in found.unknown]
+        print_json({**vars(found), "unknown": unknown, "code": found.code})
     else:
         chosen = [word for name in limit for word in ("--limit", name)]
         view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
     return found.code
-
-
-def _data(found: report.Report) -> dict[str, object]:
-    return {
-        "inventory": found.inventory,
-        "hosts": found.hosts,
-        "differences": [asdict(item) for item in found.differences],
-        "unknown": [{"host": host, "why": why} for host, why in found.unknown],
-        "code": found.code,
-    }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -53,7 +52,7 @@ def lock(inventory: Path, only: tuple[str, ...], dry: bool, check: bool, as_json
     if write:
         lockfile.save(path, new)
     if as_json:
-        print_json({"lock": str(path), "written": write, "changes": list(map(asdict, found))})
+        print_json({"lock": str(path), "written": write, "changes": found})
     else:
         print_changes(found, first=old == Pins())
         click.echo(_ending(path, found, new, write))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -14,7 +13,6 @@ from lockstep.cli.shared import (
     DONE,
     FINDINGS,
     INVENTORY,
-    as_data,
     counted,
     print_findings,
     print_json,
@@ -33,18 +31,10 @@ def plan(inventory: Path, as_json: bool) -> int:
     """
     made = make(inventory)
     if as_json:
-        print_json(_data(made))
+        print_json(made)
     else:
         _print(made)
     return FINDINGS if made.findings else DONE
-
-
-def _data(made: Plan) -> dict[str, object]:
-    return {
-        "hosts": [asdict(host) for host in made.hosts],
-        "findings": as_data(made.findings),
-        "waived": as_data(made.waived),
-    }
 
 
 def _print(made: Plan) -> None:

@@ -13,7 +13,6 @@ from lockstep.cli.shared import (
     DONE,
     FINDINGS,
     UNUSABLE,
-    as_data,
     counted,
     print_findings,
     print_json,
@@ -85,7 +84,7 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
                 "container": item.container or None,
                 "docker_options": run_options(item) if item.in_container else [],
                 "figures": item.lockstep.figures,
-                "findings": as_data(findings),
+                "findings": findings,
             }
         )
         return
@@ -114,7 +113,7 @@ def check_files(files: tuple[str, ...], engine_version: str | None, as_json: boo
             findings.append(Finding("unreadable", "error", file, str(fault)))
             code = UNUSABLE
     if as_json:
-        print_json(as_data(findings))
+        print_json(findings)
     else:
         print_findings(findings)
         click.echo(f"{len(files)} recipe(s): {counted(findings)}")

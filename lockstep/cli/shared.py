@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,14 @@ class LazyGroup(click.Group):
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, for programs."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """One JSON document, for programs; a dataclass is a mapping of its fields."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    return str(value)
 
 
 def ask_first(question: str, *, yes: bool, otherwise: str) -> None:
@@ -63,11 +69,6 @@ def ask_first(question: str, *, yes: bool, otherwise: str) -> None:
     if not sys.stdin.isatty():
         raise click.UsageError(f"nobody can be asked here: {otherwise}")
     click.confirm(question, abort=True)
-
-
-def as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Findings for `print_json`."""
-    return [asdict(item) for item in findings]
 
 
 def counted(findings: Sequence[Finding]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ def compare(first: Path, second: Path, as_json: bool) -> int:
             remedy="A suspect or refused suite has no figure; measure it again.",
         )
     if as_json:
-        print_json([asdict(item) for item in found])
+        print_json(found)
     else:
         _print(runs, found)
     if any(item.verdict == "worse" for item in found):

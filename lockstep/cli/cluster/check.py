@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ def check(inventory: Path, as_json: bool) -> int:
         answers.setdefault(group.name, {})[host.name] = answer
     told = [judged(group, plans, answers[name]) for name, group in groups.items()]
     if as_json:
-        print_json([asdict(each) for each in told])
+        print_json(told)
     else:
         for each in told:
             _print(each)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -55,7 +53,8 @@ def blackbox(
     if html is not None:
         html.write_text(render(found), encoding="utf-8")
     if as_json:
-        print_json(_data(found))
+        series = {key: sorted(values.items()) for key, values in found.figures.items()}
+        print_json({**vars(found), "figures": series, "state": sorted(found.state.items())})
         return
     for line in lines(found):
         click.echo(line)
@@ -87,8 +86,3 @@ def _asked(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story
         what = f"{there.name}{by} tells nothing: {fault}"
         raise LockstepError(what, where=str(inventory), remedy=remedy)
     return story(host.name, recorder.name if recorder else None, minutes, answer)
-
-
-def _data(found: Story) -> dict[str, Any]:
-    series = {key: sorted(values.items()) for key, values in found.figures.items()}
-    return {**asdict(found), "figures": series, "state": sorted(found.state.items())}

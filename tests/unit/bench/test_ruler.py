@@ -238,6 +238,15 @@ def test_the_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert len(result.suites[0].samples) == 3
 
 
+def test_a_result_is_printed_for_programs_as_the_file_has_it(tmp_path: Path) -> None:
+    with serving(Engine()) as url:
+        done = run(url, tmp_path, "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["subject"]["model"]) == (0, MODEL), done.output
+    assert [suite["name"] for suite in found["suites"]] == ["decode"]
+    assert len(found["suites"][0]["samples"]) == 3
+
+
 def test_a_slower_server_is_found_and_a_run_is_noise_to_itself(tmp_path: Path) -> None:
     paths = []
     for name, slower in (("first", 1.0), ("second", 3.0)):
