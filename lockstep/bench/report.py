@@ -28,7 +28,6 @@ def page(results: Sequence[Result]) -> str:
         (
             _name(result),
             result,
-            _facts(result),
             [(suite, list(_plots(suite)), list(rows(suite.summary))) for suite in result.suites],
         )
         for result in reversed(ordered)
@@ -48,22 +47,6 @@ def _history(results: Sequence[Result]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, speeds in by_subject.items():
         if len(speeds) > 1:
             yield name, _bars("decode, technical prompt", "tok/s", speeds)
-
-
-def _facts(result: Result) -> list[tuple[str, str]]:
-    about = result.subject
-    facts = {
-        "model": about.model,
-        "recipe": about.recipe,
-        "engine": " ".join(filter(None, (about.engine, about.version))),
-        "image": about.image,
-        "revision": about.revision,
-        "generation": about.generation,
-        "lock": about.lock,
-        "lockstep": result.lockstep,
-        "flags": " ".join(about.flags),
-    }
-    return [(key, value) for key, value in facts.items() if value]
 
 
 def _plots(suite: SuiteResult) -> Iterator[dict[str, Any]]:
