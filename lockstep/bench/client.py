@@ -99,7 +99,7 @@ class Client:
         bodies = [json.dumps(self._body(ask)).encode() for ask in asks]
         opened = [Connection.open(self.url, CONNECT_S) for _ in asks]
         lines = await asyncio.gather(*opened, return_exceptions=True)
-        path, began = self._path(), []
+        path, began = urlsplit(self.url).path + "/v1/chat/completions", []
         for line, body in zip(lines, bodies, strict=True):
             began.append(self.clock.now())
             if isinstance(line, Connection):
@@ -143,9 +143,6 @@ class Client:
         else:
             found.whole(await line.whole())
         return found.sample(ask, self.model, began, self.clock.now())
-
-    def _path(self) -> str:
-        return urlsplit(self.url).path + "/v1/chat/completions"
 
     def _body(self, ask: Ask) -> dict[str, object]:
         return {

@@ -119,16 +119,12 @@ def _difference(
     ratios = sorted(after / before for before in ours for after in theirs)
     kept = left_out(len(ours), len(theirs))
     low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
-    return Difference(
-        suite,
-        name,
-        spread(ours) or {},
-        spread(theirs) or {},
-        median(ratios),
-        low,
-        high,
-        _verdict(name, low, high, floor) or f"cannot tell: {_few(len(ours), len(theirs))}",
+    few = (
+        "one sample" if 1 in (len(ours), len(theirs)) else f"{len(ours)} and {len(theirs)} samples"
     )
+    verdict = _verdict(name, low, high, floor) or f"cannot tell: {few}"
+    both = spread(ours) or {}, spread(theirs) or {}
+    return Difference(suite, name, *both, median(ratios), low, high, verdict)
 
 
 def _restless(samples: Sequence[float]) -> float:
@@ -148,10 +144,6 @@ def _verdict(name: str, low: float | None, high: float | None, floor: float) -> 
     if not last.endswith((*_HIGHER, "_s", "seconds", "invented")):
         return "differs"
     return "better" if (low > 1) == last.endswith(_HIGHER) else "worse"
-
-
-def _few(first: int, second: int) -> str:
-    return "one sample" if min(first, second) == 1 else f"{first} and {second} samples"
 
 
 def left_out(first: int, second: int) -> int:

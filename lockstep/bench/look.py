@@ -16,12 +16,10 @@ class HostLook:
     """What the host said. None: not readable there.
 
     Attributes:
-        hot: Unit that is hot.
-        generation: What its process was started with.
+        generation: What the process of the hot unit was started with.
         written: What its unit file asks for now.
         started: Identity of this start of the unit.
         busy: Share of the processors that were working (0 to 1), over a moment without a request.
-        temperature_c: Of the GPU.
         sm_mhz: Clock of the GPU.
         throttled: Whether the GPU is slowed down by heat or power.
         compiled: Last line of the hour in which the engine's log says that a request waited for a

@@ -73,7 +73,11 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
         heading = "" if "\nlockstep:" in text else "\nlockstep:\n"
         edited = text.rstrip("\n") + "\n" + heading + block
     wanted = [one for one in before if one.kind != "measured" or one.what not in names] + [*new]
-    if _read(edited, path) != wanted:
+    try:
+        after = list(parse(edited, path).lockstep.figures)
+    except RecipeError:
+        after = []
+    if after != wanted:
         raise ResultError(
             "the recipe's figures cannot be edited without touching something else",
             where=str(path),
@@ -81,13 +85,6 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
             + " ".join(_line(figure).strip() for figure in new),
         )
     return edited
-
-
-def _read(text: str, path: Path) -> list[Figure] | None:
-    try:
-        return list(parse(text, path).lockstep.figures)
-    except RecipeError:
-        return None
 
 
 def _line(figure: Figure) -> str:

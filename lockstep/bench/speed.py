@@ -82,8 +82,7 @@ def _asks(label: str, prompts: Iterable[str], tokens: int) -> Callable[[], list[
 
 def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:
     """One sample per wave: the answers of a wave share its fate. None where one cannot be told."""
-    known = _all(values)
-    return spread(known) if known else None
+    return spread(_all(values))
 
 
 def _all(values: Iterable[float | None]) -> list[float]:

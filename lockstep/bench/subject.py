@@ -30,7 +30,7 @@ def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expecte
     """
     target, recipe = _bound(place, hot)
     pin = place.record.models.get(recipe.repository)
-    overrides = target.overrides(recipe)
+    overrides, lock = target.overrides(recipe), place.lock_path
     about = Subject(
         url=hot.engine_url or hot.url,
         model=hot.model,
@@ -42,17 +42,18 @@ def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expecte
         image=hot.image,
         revision=pin.commit if pin else None,
         generation=place.look(hot.engine).generation,
-        lock=_sha256(place),
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.exists() else None,
         max_clock_mhz=place.plan.settings.gpu.max_clock_mhz,
         flags=tuple(serve_command(recipe, overrides=overrides)),
     )
     knowledge = catalogue.load(catalogue.FOLDER).knowledge
     asked = serving(recipe, overrides)
+    intended = Intended(place.plan, place.record)
     capability = place.plan.settings.expected.compute_capability
     expected = Expected(
         model=hot.model,
         unit=hot.unit,
-        generation=_wanted(place, hot),
+        generation=generation(intended.files("services"), hot.unit) or None,
         ceiling_tok_s=ceiling(recipe, asked, knowledge, capability),
         sequences=asked.sequences,
     )
@@ -72,12 +73,6 @@ def _bound(place: Place, hot: Target) -> tuple[BoundTarget, Recipe]:
     )
 
 
-def _wanted(place: Place, hot: Target) -> str | None:
-    """What the hot unit is to run by inventory and lock."""
-    intended = Intended(place.plan, place.record)
-    return generation(intended.files("services"), hot.unit) or None
-
-
 def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
     if commit is None:
         return None
@@ -88,13 +83,6 @@ def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
         if found is not None:
             return int(found["vision"])
     return None
-
-
-def _sha256(place: Place) -> str | None:
-    try:
-        return hashlib.sha256(place.lock_path.read_bytes()).hexdigest()
-    except OSError:
-        return None
 
 
 def ceiling(

@@ -50,13 +50,9 @@ def list_recipes(as_json: bool) -> None:
         table.add_column(heading)
     for name, item in known.recipes.items():
         answer = answers[name]
+        engine = item.engine.name if item.engine else item.runtime
         hosts = str(answer.hosts) if answer else "?"
-        table.add_row(
-            name,
-            item.engine.name if item.engine else item.runtime,
-            hosts,
-            _word(item, known, answer),
-        )
+        table.add_row(name, engine, hosts, _word(item, known, answer))
     console().print(table)
 
 
@@ -70,11 +66,8 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     item = _find(name_or_file, known)
     answer = _fit(item, known)
     findings = check(item, known, engine_version=engine_version)
-    argv: tuple[str, ...] = ()
-    variables: dict[str, str] = {}
-    if item.engine:
-        argv = serve_command(item)
-        variables = environment(item, control=AsWritten())
+    argv = serve_command(item) if item.engine else ()
+    variables = environment(item, control=AsWritten()) if item.engine else {}
     if as_json:
         print_json(
             {

@@ -29,11 +29,7 @@ AS_JSON = click.option("--json", "as_json", is_flag=True, help="The same facts f
 
 
 class LazyGroup(click.Group):
-    """Commands that are imported when they are used.
-
-    Args:
-        modules: Command → module that defines it, by the same name.
-    """
+    """Commands that are imported when they are used, each from its module in `modules`."""
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -42,19 +42,14 @@ def switch(
     if wait and dry:
         raise click.UsageError("--wait and --dry exclude each other")
     flags = ["--wait"] if wait else ["--dry"] if dry else []
-    work = [
+
+    def switched(host: Host) -> int:
         # What ends a group is asked for on each member, and the first one does it for all.
-        (
-            host.login,
-            [
-                switch_path(host.plan.settings),
-                target,
-                *(flags or (["--wait"] if host.plan.groups and target == "none" else [])),
-            ],
-        )
-        for host in _hosts(inventory, target, limit)
-    ]
-    return worst(at_once(lambda each: _run(*each, verbose), work))
+        waits = ["--wait"] if host.plan.groups and target == "none" else []
+        argv = [switch_path(host.plan.settings), target, *(flags or waits)]
+        return _run(host.login, argv, verbose)
+
+    return worst(at_once(switched, _hosts(inventory, target, limit)))
 
 
 def worst(codes: Sequence[int]) -> int:

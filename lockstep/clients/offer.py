@@ -29,10 +29,8 @@ class Model:
     Attributes:
         name: In a request's `model`.
         target: The target that answers; `auto`: whichever is hot.
-        kind: What it is asked for.
         context: Tokens of a prompt and its answer together; None: the recipe leaves it to the
             engine.
-        images: Whether it reads images.
     """
 
     name: str

@@ -30,6 +30,7 @@ from lockstep.onhost.facts import evidence as facts
 from lockstep.recipes.sizing import serving
 from lockstep.units.variants import unit_names
 
+# Of these kinds the item alone does not say what it is.
 _WORDS = {
     **{"CDI driver": "made for driver:", "DGX factory": "factory:"},
     **{"apt hold": "held:", "apt package": "package"},
@@ -46,12 +47,10 @@ _READERS: tuple[Reader, ...] = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was found.
+    """What may be sent on, and how many hosts answered.
 
     Attributes:
-        document: What may be sent on.
         missing: (host by its real name, what is missing and why), for the one who asked.
-        answered: How many hosts answered.
     """
 
     document: dict[str, Any]
@@ -162,7 +161,7 @@ def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
     found = answer["facts"]
     return {
         "facts": [
-            {"what": _named(kind, item), "found": value}
+            {"what": f"{_WORDS[kind]} {item}" if kind in _WORDS else item, "found": value}
             for kind in part.kinds
             for item, value in sorted(found.get(kind, {}).items())
             if part.wanted(kind, item)
@@ -173,8 +172,3 @@ def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
             if about.startswith(part.lines)
         ],
     }
-
-
-def _named(kind: str, item: str) -> str:
-    """Of some kinds the item alone does not say what it is."""
-    return f"{_WORDS[kind]} {item}" if kind in _WORDS else item

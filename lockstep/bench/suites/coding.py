@@ -82,8 +82,9 @@ def load_exercises() -> tuple[Exercise, ...]:
     found = []
     for path in sorted(Path(__file__).with_name("exercises").glob("*.yaml")):
         data, name = read_mapping(path, ExerciseError), {"name": path.stem}
-        where, error = path.name, ExerciseError
-        found.append(schema.build(Exercise, data, where=where, error=error, implied=name))
+        found.append(
+            schema.build(Exercise, data, where=path.name, error=ExerciseError, implied=name)
+        )
     return tuple(found)
 
 

@@ -100,7 +100,8 @@ def run(
         bench.tell = lambda line: click.echo(f"  {line}", err=True)
         suites = tuple(measure(bench, SUITES[name]) for name in names or SUITES)
     result = Result(about, began, _now(), metadata.version("lockstep"), suites)
-    path = output or Path("measured") / f"{_name(about)}-{began.replace(':', '')}.json"
+    name = "-".join(filter(None, (about.host, about.target))) or "url"
+    path = output or Path("measured") / f"{name}-{began.replace(':', '')}.json"
     if as_json:
         print_json(result)
     else:
@@ -166,7 +167,3 @@ def _key(path: Path | None) -> str | None:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _name(about: Subject) -> str:
-    return "-".join(filter(None, (about.host, about.target))) or "url"

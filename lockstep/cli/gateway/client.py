@@ -41,11 +41,10 @@ def client(
     """
     every, chosen = choose(inventory, [host] if host else [])
     offer = of_host(chosen[0], every)
-    if model not in (each.name for each in offer.chat):
-        names = ", ".join(each.name for each in offer.chat)
-        raise LockstepError(
-            "no such model", where=offer.host, found=model, allowed=names or "none answers"
-        )
+    names = [each.name for each in offer.chat]
+    if model not in names:
+        allowed = ", ".join(names) or "none answers"
+        raise LockstepError("no such model", where=offer.host, found=model, allowed=allowed)
     offer = offer.preferring(model)
     found = PROGRAMS[program]
     parts = found.parts(offer, key_file)

@@ -98,18 +98,15 @@ def revoke(inventory: Path, name: str) -> int:
         known = [person for person, entry in newest(before).items() if entry.sha256]
         allowed = ", ".join(known) or "none has one"
         raise LockstepError(f"no Spark has a key of {name}", allowed=allowed)
-    entry = last if last and last.sha256 is None else _revoked(name, last)
+    entry = last or keys.Entry(name, next_stamp(None, keys.utc()))
+    if entry.sha256 is not None:
+        entry = replace(entry, since=next_stamp(last, keys.utc()), sha256=None)
     after = _given(hosts, before, [entry])
     there = [each.host for each in after if each.entries.get(name) == entry]
     if there:
         click.echo(f"{name}: revoked on {', '.join(there)}")
     remedy = f"Again: `lockstep key revoke {inventory} {name}`"
     return _told_others(after, there, f"{name}'s key may be in force there. {remedy}")
-
-
-def _revoked(name: str, last: keys.Entry | None) -> keys.Entry:
-    since = next_stamp(last, keys.utc())
-    return replace(last, since=since, sha256=None) if last else keys.Entry(name, since)
 
 
 def _given(

@@ -56,13 +56,8 @@ def _tested(host: Host) -> tuple[dict[str, str], str]:
     settings = host.plan.settings
     every = receivers(settings)
     words = [f"{name}={'email' if each.email else 'webhook'}" for name, each in every.items()]
-    port = str(settings.monitoring.alertmanager_port)
-    answer = ask(
-        host.login,
-        command("alert-test", settings.name, port, *words),
-        limit_s=30 + LIMIT_S * len(words),
-    )
-    told, fault = answer.json()
+    argv = command("alert-test", settings.name, str(settings.monitoring.alertmanager_port), *words)
+    told, fault = ask(host.login, argv, limit_s=30 + LIMIT_S * len(words)).json()
     return (told or {}), fault
 
 
