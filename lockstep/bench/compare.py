@@ -117,11 +117,10 @@ def _difference(
         ours, theirs = list(itertools.chain(*first)), list(itertools.chain(*second))
     floor = max(floor, _restless(ours), _restless(theirs))
     ratios = sorted(after / before for before in ours for after in theirs)
-    kept = left_out(len(ours), len(theirs))
+    sizes = len(ours), len(theirs)
+    kept = left_out(*sizes)
     low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
-    few = (
-        "one sample" if 1 in (len(ours), len(theirs)) else f"{len(ours)} and {len(theirs)} samples"
-    )
+    few = "one sample" if 1 in sizes else f"{sizes[0]} and {sizes[1]} samples"
     verdict = _verdict(name, low, high, floor) or f"cannot tell: {few}"
     both = spread(ours) or {}, spread(theirs) or {}
     return Difference(suite, name, *both, median(ratios), low, high, verdict)

@@ -74,10 +74,10 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
         edited = text.rstrip("\n") + "\n" + heading + block
     wanted = [one for one in before if one.kind != "measured" or one.what not in names] + [*new]
     try:
-        after = list(parse(edited, path).lockstep.figures)
+        whole = list(parse(edited, path).lockstep.figures) == wanted
     except RecipeError:
-        after = []
-    if after != wanted:
+        whole = False
+    if not whole:
         raise ResultError(
             "the recipe's figures cannot be edited without touching something else",
             where=str(path),

@@ -45,8 +45,8 @@ def adopt(inventory: Path, hosts: tuple[str, ...]) -> int:
 
 def _asked(host: Host) -> tuple[Any, str]:
     document = sent.document("engine.theirs", adopted.ways())
-    words = ["sudo", "-n", *sent.COMMAND]
-    return ask(host.login, words, text=document, limit_s=_LIMIT_S).json()
+    argv = ["sudo", "-n", *sent.COMMAND]
+    return ask(host.login, argv, text=document, limit_s=_LIMIT_S).json()
 
 
 def _show(host: str, theirs: dict[str, Any]) -> None:

@@ -105,19 +105,12 @@ def _chosen(host: Host, data: Any, snapshot: str, place: str) -> Any:
             found=places.get(where, {}).get("fault", where),
             remedy=f"Name one of these with --from: {', '.join(places)}.",
         )
-    every = places[where]["snapshots"]
-    if snapshot == "latest":
-        fits = [each for each in every if each["why"] == "nightly"][:1]
-    else:
-        fits = [each for each in every if each["id"] == snapshot]
-    if not fits:
-        raise LockstepError(
-            "no such backup",
-            where=host.name,
-            found=snapshot,
-            remedy="`lockstep backup list INVENTORY` shows them.",
-        )
-    return fits[0]
+    key, wanted = ("why", "nightly") if snapshot == "latest" else ("id", snapshot)
+    for each in places[where]["snapshots"]:
+        if each[key] == wanted:
+            return each
+    remedy = "`lockstep backup list INVENTORY` shows them."
+    raise LockstepError("no such backup", where=host.name, found=snapshot, remedy=remedy)
 
 
 def _with_backup(inventory: Path, names: Sequence[str]) -> list[Host]:

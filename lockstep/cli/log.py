@@ -12,7 +12,7 @@ from lockstep.cli.each_host import exit_code, of_each
 from lockstep.cli.shared import AS_JSON, INVENTORY, LIMIT, print_json
 from lockstep.fleet.hosts import Host, choose, read
 
-_LIMIT_S = 60.0
+_READER, _LIMIT_S = "history.audited", 60.0
 _WEEK = datetime.timedelta(days=7)
 
 
@@ -41,8 +41,7 @@ def log(
     asked = {"since": f"@{int(first.timestamp())}"}
 
     def lines(host: Host) -> tuple[Any, str]:
-        sudo = host.with_sudo
-        return read(host.login, "history.audited", asked, sudo=sudo, limit_s=_LIMIT_S)
+        return read(host.login, _READER, asked, sudo=host.with_sudo, limit_s=_LIMIT_S)
 
     answers = of_each(lines, chosen)
     found = sorted((at, host.name, line) for host, said, _ in answers for at, line in said or ())

@@ -60,8 +60,7 @@ def _json(value: object) -> str:
 
 
 def _yaml(value: object) -> str:
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    return text
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
 
 
 def _toml(values: Mapping[str, object]) -> str:
