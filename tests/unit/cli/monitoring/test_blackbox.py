@@ -33,9 +33,7 @@ ANSWER = {
     "booted": 10.0,
     "boot": None,
     "last_words": {},
-    "series": [
-        {"name": "node_load1", "labels": {}, "values": [[89.0, 1.5], [90.0, 2.5]]},
-    ],
+    "series": [{"name": "node_load1", "labels": {}, "values": [[89.0, 1.5], [90.0, 2.5]]}],
     "said": [[88.0, "netconsole-spark-1.local", "3,1,2,-;NVRM: Xid"]],
 }
 
