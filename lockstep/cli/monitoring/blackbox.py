@@ -51,7 +51,8 @@ def blackbox(
     """
     found = _asked(inventory, host, before_boot, minutes)
     if html is not None:
-        html.write_text(render(found), encoding="utf-8")
+        with LockstepError.instead("the page cannot be written", html):
+            html.write_text(render(found), encoding="utf-8")
     if as_json:
         series = {key: sorted(values.items()) for key, values in found.figures.items()}
         print_json({**vars(found), "figures": series, "state": sorted(found.state.items())})
