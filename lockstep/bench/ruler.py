@@ -185,7 +185,7 @@ def _quiet(before: Look) -> _Judged:
     if busy is None:
         return "unread", "the host's processors cannot be read"
     found = f"processors {busy:.0%} busy beside a resting engine, at most {MOST_BUSY:.0%}"
-    return "suspect" if busy > MOST_BUSY else "ok", found
+    return ("suspect" if busy > MOST_BUSY else "ok"), found
 
 
 def _cool(before: Look, after: Look) -> _Judged:
@@ -252,4 +252,4 @@ def _bandwidth(samples: Sequence[Sample], expected: Expected) -> _Judged:
         return "unread", "the catalogue has no hardware like this host's"
     fastest = max(sample.decode_rate or sample.rate for sample in streamed)
     found = f"fastest {fastest:.1f} tok/s, memory allows {expected.ceiling_tok_s:.0f} tok/s"
-    return ("suspect" if fastest > expected.ceiling_tok_s else "ok", found)
+    return ("suspect" if fastest > expected.ceiling_tok_s else "ok"), found

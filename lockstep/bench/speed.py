@@ -63,9 +63,9 @@ def _outcome(
     }
     notes = list(notes)
     if held := [one.first_tokens for one in samples if one.good and not one.told]:
-        untold = f"the time to the first token cannot be told: up to {max(held)} tokens came at"
+        most = f"up to {max(held)} tokens came at once, more than a step brings ({MOST_AT_ONCE})"
         why = "A parser holds them back, or this machine is busy"
-        notes.insert(0, f"{untold} once, more than a step brings ({MOST_AT_ONCE}). {why}")
+        notes.insert(0, f"the time to the first token cannot be told: {most}. {why}")
     return Outcome(tuple(samples), summary, "", (steady(times, firsts),), tuple(notes))
 
 
