@@ -92,11 +92,7 @@ def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[
     play = {"hosts": "all", "gather_facts": False, "become": True, "tasks": first}
     (folder / "play.yml").write_text(yaml.safe_dump([play], sort_keys=False))
     hosts = {
-        plan.name: {
-            "ansible_host": address[plan.name],
-            **variables(plan, record),
-        }
-        for plan in plans
+        plan.name: {"ansible_host": address[plan.name], **variables(plan, record)} for plan in plans
     }
     shared = {
         "ansible_user": lab.ssh_user,

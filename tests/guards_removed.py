@@ -389,7 +389,7 @@ GUARDS = (
     Guard(
         "nothing private in what is sent in",
         "lockstep/evidence/report.py",
-        "scrubbed(document, known(plans, data, told))",
+        "scrubbed(document, known(every, told))",
         "document",
         "tests/unit/evidence/test_scrub.py",
     ),

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from lockstep.bench.clock import Clock
 from lockstep.bench.connection import Connection
 from lockstep.bench.sample import Ask, Sample
 from lockstep.bench.stream import Stream
@@ -32,14 +32,21 @@ class Unreachable(Exception):
     """The engine did not answer a question about itself; `str()` says what happened instead."""
 
 
+@dataclass(frozen=True)
+class Clock:
+    """Where times come from; tests give clocks of their own.
+
+    Attributes:
+        now: Seconds that only run forward; every duration is a difference of these.
+        wall: Unix time; read beside `now` to notice a jump or a suspended machine.
+    """
+
+    now: Callable[[], float] = time.perf_counter
+    wall: Callable[[], float] = time.time
+
+
 class Client:
     """Asks one engine.
-
-    Args:
-        url: Of the API, without /v1.
-        model: The model's name in that API.
-        key: API key, or None.
-        clock: Where times come from.
 
     Attributes:
         engine: Which one answers, None while it is not known.
@@ -92,7 +99,7 @@ class Client:
         bodies = [json.dumps(self._body(ask)).encode() for ask in asks]
         opened = [Connection.open(self.url, CONNECT_S) for _ in asks]
         lines = await asyncio.gather(*opened, return_exceptions=True)
-        path, began = self._path(), []
+        path, began = urlsplit(self.url).path + "/v1/chat/completions", []
         for line, body in zip(lines, bodies, strict=True):
             began.append(self.clock.now())
             if isinstance(line, Connection):
@@ -136,9 +143,6 @@ class Client:
         else:
             found.whole(await line.whole())
         return found.sample(ask, self.model, began, self.clock.now())
-
-    def _path(self) -> str:
-        return urlsplit(self.url).path + "/v1/chat/completions"
 
     def _body(self, ask: Ask) -> dict[str, object]:
         return {

@@ -44,13 +44,9 @@ class Difference:
     """One figure of both servers.
 
     Attributes:
-        suite: Suite it is of.
-        name: Figure inside it.
-        first: Samples of the first, with mean and ends (`results.spread`).
-        second: Of the second.
+        first, second: Samples of each, with mean and ends (`results.spread`).
         ratio: Second over first.
-        low: Least ratio that these samples allow, None where they are too few.
-        high: The greatest.
+        low, high: The ratios that these samples allow, None where they are too few.
         verdict: "better", "worse", "noise", "differs" where neither direction is better, or
             "cannot tell" with the reason.
     """
@@ -66,11 +62,7 @@ class Difference:
 
 
 def differences(first: Sequence[Result], second: Sequence[Result]) -> Iterator[Difference]:
-    """Every figure that both have; suites without a score have none.
-
-    Args:
-        first: Runs of one server.
-        second: Runs of another.
+    """Every figure that the runs of both servers have; suites without a score have none.
 
     Raises:
         ResultError: they were measured with answers of different lengths.
@@ -125,18 +117,13 @@ def _difference(
         ours, theirs = list(itertools.chain(*first)), list(itertools.chain(*second))
     floor = max(floor, _restless(ours), _restless(theirs))
     ratios = sorted(after / before for before in ours for after in theirs)
-    kept = left_out(len(ours), len(theirs))
+    sizes = len(ours), len(theirs)
+    kept = left_out(*sizes)
     low, high = (ratios[kept - 1], ratios[-kept]) if kept else (None, None)
-    return Difference(
-        suite,
-        name,
-        spread(ours) or {},
-        spread(theirs) or {},
-        median(ratios),
-        low,
-        high,
-        _verdict(name, low, high, floor) or f"cannot tell: {_few(len(ours), len(theirs))}",
-    )
+    few = "one sample" if 1 in sizes else f"{sizes[0]} and {sizes[1]} samples"
+    verdict = _verdict(name, low, high, floor) or f"cannot tell: {few}"
+    both = spread(ours) or {}, spread(theirs) or {}
+    return Difference(suite, name, *both, median(ratios), low, high, verdict)
 
 
 def _restless(samples: Sequence[float]) -> float:
@@ -156,10 +143,6 @@ def _verdict(name: str, low: float | None, high: float | None, floor: float) -> 
     if not last.endswith((*_HIGHER, "_s", "seconds", "invented")):
         return "differs"
     return "better" if (low > 1) == last.endswith(_HIGHER) else "worse"
-
-
-def _few(first: int, second: int) -> str:
-    return "one sample" if min(first, second) == 1 else f"{first} and {second} samples"
 
 
 def left_out(first: int, second: int) -> int:

@@ -61,7 +61,8 @@ class Connection:
         head = b""
         while (line := await self._reader.readline()).strip():
             head += line
-        self._headers = {key.lower(): value for key, value in _PARSER.parsebytes(head).items()}
+        fields = BytesParser(policy=HTTP).parsebytes(head).items()
+        self._headers = {key.lower(): value for key, value in fields}
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it arrives."""
@@ -91,6 +92,3 @@ class Connection:
         """End it."""
         with contextlib.suppress(OSError):
             self._writer.close()
-
-
-_PARSER = BytesParser(policy=HTTP)

@@ -16,12 +16,10 @@ class HostLook:
     """What the host said. None: not readable there.
 
     Attributes:
-        hot: Unit that is hot.
-        generation: What its process was started with.
+        generation: What the process of the hot unit was started with.
         written: What its unit file asks for now.
         started: Identity of this start of the unit.
         busy: Share of the processors that were working (0 to 1), over a moment without a request.
-        temperature_c: Of the GPU.
         sm_mhz: Clock of the GPU.
         throttled: Whether the GPU is slowed down by heat or power.
         compiled: Last line of the hour in which the engine's log says that a request waited for a
@@ -44,15 +42,14 @@ class Look:
     """One moment.
 
     Attributes:
-        now: Seconds of the clock that only runs forward.
-        wall: Unix time.
+        now, wall: As `Clock` has them.
         models: Names that the engine serves.
         root: Where the first of them was loaded from.
         context: Longest sequence, tokens.
-        engine: Which one it is; None: none of ours.
-        version: As it says itself.
-        counters: Its own counters, None where it publishes none.
-        host: What the host said, None without a login.
+        engine: None where it is none of ours.
+        version: As the engine says itself.
+        counters: None where the engine publishes none.
+        host: None without a login.
     """
 
     now: float
@@ -70,14 +67,11 @@ AskHost = Callable[[], HostLook]
 
 
 def look(client: Client, ask_host: AskHost | None) -> Look:
-    """Look now.
-
-    Raises:
-        Unreachable: the engine does not answer.
-    """
+    """Look now. Unreachable: the engine does not answer."""
     listed = _json(client.get("/v1/models"), "/v1/models").get("data")
     cards = [card for card in listed if isinstance(card, dict)] if isinstance(listed, list) else []
-    first, known = cards[0] if cards else {}, engines.ENGINES.values()
+    first = cards[0] if cards else {}
+    contexts = (engine.context(first) for engine in engines.ENGINES.values())
     engine, version = _engine(client)
     host = ask_host() if ask_host else None
     page = engines.counters(client.get("/metrics") or "")
@@ -86,7 +80,7 @@ def look(client: Client, ask_host: AskHost | None) -> Look:
         wall=client.clock.wall(),
         models=tuple(str(card["id"]) for card in cards if card.get("id")),
         root=first.get("root"),
-        context=next(filter(None, (engine.context(first) for engine in known)), None),
+        context=next(filter(None, contexts), None),
         engine=engine,
         version=version,
         counters=page,

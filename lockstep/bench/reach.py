@@ -31,14 +31,7 @@ PROBE_S = 60.0
 
 @dataclass(frozen=True)
 class Place:
-    """A host of an inventory, and the way to it.
-
-    Attributes:
-        plan: Its data, checked.
-        where: Its login.
-        record: The lock of its inventory.
-        lock_path: The file that holds them.
-    """
+    """A host of an inventory, the way to it, and the lock of the inventory with its file."""
 
     plan: HostPlan
     where: Login
@@ -51,15 +44,8 @@ class Place:
         Raises:
             ResultError: no connection, or no answer.
         """
-        return self.ask("ruler", {"targets": TARGETS, **more})
-
-    def ask(self, reader: str, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer of a reader of `lockstep.onhost.facts`.
-
-        Raises:
-            ResultError: no connection, or no answer.
-        """
-        found, fault = hosts.read(self.where, reader, question, sudo=True, limit_s=PROBE_S)
+        question = {"targets": TARGETS, **more}
+        found, fault = hosts.read(self.where, "ruler", question, sudo=True, limit_s=PROBE_S)
         if fault:
             raise ResultError(
                 "the host could not be asked",
@@ -70,11 +56,7 @@ class Place:
         return dict(found)
 
     def secret(self, path: str) -> str:
-        """The content of a file that only root reads there.
-
-        Raises:
-            ResultError: it cannot be read.
-        """
+        """The content of a file that only root reads there. ResultError: it cannot be read."""
         found = hosts.ask(self.where, ["sudo", "-n", "cat", path], limit_s=PROBE_S)
         if found.code != 0:
             remedy = "Deploy to this host: the deploy makes the key where there is none."
@@ -94,11 +76,7 @@ class Place:
 
 
 def place(inventory: Path, host: str) -> Place:
-    """A host of an inventory.
-
-    Raises:
-        InventoryError: the inventory is wrong or has no such host.
-    """
+    """A host of an inventory. InventoryError: the inventory is wrong or has no such host."""
     remedy = "Name another inventory with --inventory, or give the engine's URL."
     every, [chosen] = hosts.choose(inventory, (host,), remedy=remedy)
     path = inventories.lock_path(inventory.stem, [each.plan for each in every])
@@ -134,13 +112,13 @@ def hot(place: Place) -> Target:
 
 def _refuse_rank(place: Place, name: str) -> None:
     """The first member of a cluster answers; the others have no API."""
-    bound = {target.name: target for target in place.plan.targets}.get(name)
-    if bound is not None and bound.group is not None and not bound.answers:
-        raise ResultError(
-            f"{name} answers on another host of cluster {bound.group.name}",
-            where=place.where.name,
-            remedy=f"Measure it on {bound.group.members[0].name}.",
-        )
+    for bound in place.plan.targets:
+        if bound.name == name and bound.group is not None and not bound.answers:
+            raise ResultError(
+                f"{name} answers on another host of cluster {bound.group.name}",
+                where=place.where.name,
+                remedy=f"Measure it on {bound.group.members[0].name}.",
+            )
 
 
 @contextlib.contextmanager

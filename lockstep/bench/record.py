@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from lockstep.bench.prompts import TECHNICAL
@@ -22,9 +24,7 @@ def figures(result: Result) -> tuple[Figure, ...]:
     lock = f", lock {about.lock[:12]}" if about.lock else ""
     source = f"lockstep bench on {about.host or about.url}, {about.engine} {about.version}{lock}"
     date = result.began[:10]
-    return tuple(
-        Figure(what, value, unit, source, date, "measured") for what, value, unit in _values(result)
-    )
+    return tuple(Figure(*figure, source, date, "measured") for figure in _values(result))
 
 
 def _values(result: Result) -> Iterator[tuple[str, float, str]]:
@@ -58,7 +58,12 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
     found = _LIST.search(text)
     lines = found[1].splitlines(keepends=True) if found else []
     names = {figure.what for figure in new}
-    kept = [line for line in lines if not any(_measures(line, name) for name in names)]
+    quoted = [_quoted(name) for name in names]
+    kept = [
+        line
+        for line in lines
+        if "kind: measured" not in line or not any(name in line for name in quoted)
+    ]
     while kept and not kept[-1].strip():
         kept.pop()
     block = "  figures:\n" + "".join([*kept, *(_line(figure) for figure in new)])
@@ -68,7 +73,11 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
         heading = "" if "\nlockstep:" in text else "\nlockstep:\n"
         edited = text.rstrip("\n") + "\n" + heading + block
     wanted = [one for one in before if one.kind != "measured" or one.what not in names] + [*new]
-    if _read(edited, path) != wanted:
+    try:
+        whole = list(parse(edited, path).lockstep.figures) == wanted
+    except RecipeError:
+        whole = False
+    if not whole:
         raise ResultError(
             "the recipe's figures cannot be edited without touching something else",
             where=str(path),
@@ -78,31 +87,11 @@ def with_figures(text: str, new: Sequence[Figure], path: Path) -> str:
     return edited
 
 
-def _read(text: str, path: Path) -> list[Figure] | None:
-    try:
-        return list(parse(text, path).lockstep.figures)
-    except RecipeError:
-        return None
-
-
-def _measures(line: str, what: str) -> bool:
-    return _quoted(what) in line and "kind: measured" in line
-
-
 def _line(figure: Figure) -> str:
-    pairs = {
-        "what": _quoted(figure.what),
-        "value": f"{figure.value:g}" if isinstance(figure.value, float) else str(figure.value),
-        "unit": _quoted(figure.unit),
-        "source": _quoted(figure.source),
-        "date": figure.date,
-        "kind": figure.kind,
-    }
+    pairs = {key: _quoted(value) for key, value in asdict(figure).items()}
     return "    - {" + ", ".join(f"{key}: {value}" for key, value in pairs.items()) + "}\n"
 
 
-def _quoted(text: str) -> str:
-    if _PLAIN.fullmatch(text):
-        return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+def _quoted(value: str | float) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -6,7 +6,7 @@ import json
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +28,6 @@ class SuiteResult:
     """One suite.
 
     Attributes:
-        name: "decode", "tools", …
         verdict: "measured": `summary` is the score. "suspect": the ruler is broken, no score.
             "refused": the engine says that it cannot do this; no score either.
         summary: Figures; {} without a score.
@@ -52,15 +51,9 @@ class Subject:
     """What was measured. None: not known, for example without a host.
 
     Attributes:
-        url: Of the engine, as asked.
-        model: Name in its API.
-        host: Name in the inventory.
-        inventory: Its name.
-        target: Target that was hot.
-        recipe: Recipe that it runs.
-        engine: Its name in recipes.
-        version: Version that the engine reports.
-        image: Image by digest.
+        model: Name in the engine's API.
+        version: As the engine reports it.
+        image: By digest.
         revision: Commit of the weights.
         generation: What the engine was started with (LOCKSTEP_GENERATION).
         lock: SHA-256 of the lock.
@@ -86,16 +79,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Result:
-    """One run.
-
-    Attributes:
-        subject: What was measured.
-        began: UTC, ISO 8601.
-        ended: UTC, ISO 8601.
-        lockstep: Version of Lockstep.
-        suites: In the order they ran.
-        schema: Version of this format.
-    """
+    """One run; its times in UTC (ISO 8601), and the versions of Lockstep and of this format."""
 
     subject: Subject
     began: str
@@ -124,17 +108,9 @@ def spread(values: Sequence[float]) -> dict[str, Any] | None:
 
 
 def save(path: Path, result: Result) -> None:
-    """Write the file whole, or leave what is there.
-
-    Raises:
-        ResultError: it cannot be written.
-    """
-    try:
+    """Write the file whole, or leave what is there. ResultError where that fails."""
+    with ResultError.instead("the result cannot be written", path):
         atomic.write(path, json.dumps(asdict(result), indent=1, ensure_ascii=False) + "\n")
-    except OSError as fault:
-        raise ResultError(
-            "the result cannot be written", where=str(path), found=fault.strerror or str(fault)
-        ) from fault
 
 
 def load(path: Path) -> Result:
@@ -144,12 +120,10 @@ def load(path: Path) -> Result:
         ResultError: it is no such file, or of another version of the format.
     """
     remedy = "Give a file that `lockstep bench` wrote."
+    with ResultError.instead("the result cannot be read", path):
+        text = path.read_bytes()
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as fault:
-        raise ResultError(
-            "the result cannot be read", where=str(path), found=fault.strerror or str(fault)
-        ) from fault
+        data = json.loads(text)
     except ValueError as fault:
         raise ResultError("not JSON", where=str(path), found=str(fault), remedy=remedy) from fault
     schema = data.get("schema") if isinstance(data, dict) else None
@@ -170,24 +144,18 @@ def load(path: Path) -> Result:
 
 
 def _result(data: dict[str, Any]) -> Result:
-    suites = tuple(
-        SuiteResult(
-            **{
-                **suite,
-                "checks": tuple(Check(**check) for check in suite["checks"]),
-                "samples": tuple(_sample(sample) for sample in suite["samples"]),
-                "notes": tuple(suite["notes"]),
-            }
-        )
-        for suite in data["suites"]
-    )
-    subject = Subject(**{**data["subject"], "flags": tuple(data["subject"]["flags"])})
-    return Result(**{**data, "subject": subject, "suites": suites})
+    for suite in data["suites"]:
+        suite["checks"] = tuple(Check(**check) for check in suite["checks"])
+        suite["samples"] = tuple(_sample(sample) for sample in suite["samples"])
+        suite["notes"] = tuple(suite["notes"])
+    data["suites"] = tuple(SuiteResult(**suite) for suite in data["suites"])
+    data["subject"]["flags"] = tuple(data["subject"]["flags"])
+    data["subject"] = Subject(**data["subject"])
+    return Result(**data)
 
 
 def _sample(data: dict[str, Any]) -> Sample:
-    known = {item.name for item in fields(Sample)}
     sample = Sample(**{**data, "tool_calls": tuple(data["tool_calls"])})
-    if set(data) - known or not math.isfinite(sample.seconds):
+    if not math.isfinite(sample.seconds):
         raise KeyError("sample")
     return sample

@@ -6,13 +6,14 @@ A harness error is never a model failure. One suspect check, and the suite has n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from lockstep.bench.look import Look
 from lockstep.bench.sample import Sample
 
 Verdict = Literal["ok", "suspect", "unread", "waived"]
+_Judged = tuple[Verdict, str]
 
 # Two clocks of one machine drift apart by far less within a suite; a jump is a second and more.
 MOST_DRIFT_S = 0.5
@@ -36,7 +37,6 @@ class Check:
     """One judgement.
 
     Attributes:
-        name: Which one.
         verdict: "unread": this engine or host does not say; "waived": suspect, and accepted.
         detail: What was expected and what was found.
     """
@@ -75,138 +75,35 @@ def judge(
         before: Taken after the first canary.
         after: Taken before the last canary.
         samples: Every request between them.
-        expected: What is to be found.
         canaries: How many of the two canaries sang.
     """
     answered = sum(sample.status == 200 for sample in samples)
     tokens = sum(sample.tokens or 0 for sample in samples)
-    return [
-        _canary(canaries),
-        _model(before, after, expected),
-        _lock(before, after, expected),
-        _counted(before, after, "requests", "finished", answered),
-        _counted(before, after, "tokens", "generated", tokens),
-        _alone(before, after),
-        _quiet(before),
-        _cool(before, after),
-        _compiled(before, after),
-        _clocks(before, after, samples),
-        _faults(samples),
-        _same(samples),
-        _bandwidth(samples, expected),
-    ]
+    judged = {
+        "canary": _canary(canaries),
+        "model": _model(before, after, expected),
+        "lock": _lock(before, after, expected),
+        "requests": _counted(before, after, "requests", "finished", answered),
+        "tokens": _counted(before, after, "tokens", "generated", tokens),
+        "alone": _alone(before, after),
+        "quiet": _quiet(before),
+        "cool": _cool(before, after),
+        "compiled": _compiled(before, after),
+        "clocks": _clocks(before, after, samples),
+        "answers": _answers(samples),
+        "same": _same(samples),
+        "bandwidth": _bandwidth(samples, expected),
+    }
+    return [Check(name, verdict, detail) for name, (verdict, detail) in judged.items()]
 
 
 def waive(checks: Iterable[Check], names: Iterable[str]) -> list[Check]:
     """Suspect checks of these names as waived; they stay visible."""
-    accepted = set(names)
+    accepted = [("suspect", name) for name in names]
     return [
-        Check(check.name, "waived", check.detail)
-        if check.verdict == "suspect" and check.name in accepted
-        else check
+        replace(check, verdict="waived") if (check.verdict, check.name) in accepted else check
         for check in checks
     ]
-
-
-def suspect(checks: Iterable[Check]) -> bool:
-    """Whether one of them takes the score away."""
-    return any(check.verdict == "suspect" for check in checks)
-
-
-def _canary(canaries: int) -> Check:
-    if canaries == 2:
-        return Check("canary", "ok", "a token with text before and after")
-    return Check("canary", "suspect", f"{canaries} of 2 canaries answered with a token")
-
-
-def _model(before: Look, after: Look, expected: Expected) -> Check:
-    for when, seen in (("before", before), ("after", after)):
-        if expected.model not in seen.models:
-            names = ", ".join(seen.models)
-            return Check(
-                "model", "suspect", f"expected {expected.model!r}, {when} it is {names or 'none'}"
-            )
-    if (before.root, before.version) != (after.root, after.version):
-        return Check("model", "suspect", "the engine behind this port changed during the suite")
-    return Check("model", "ok", f"{expected.model} on engine {before.version or 'of no version'}")
-
-
-def _lock(before: Look, after: Look, expected: Expected) -> Check:
-    first, last = before.host, after.host
-    if first is None or last is None:
-        return Check("lock", "unread", "without a host there is no lock to compare with")
-    if expected.unit and first.hot != expected.unit:
-        return Check("lock", "suspect", f"expected {expected.unit}, hot is {first.hot or 'none'}")
-    if (first.hot, first.started) != (last.hot, last.started):
-        return Check("lock", "suspect", f"{first.hot} was started again during the suite")
-    wanted = expected.generation or first.written
-    if not wanted or not first.generation:
-        return Check("lock", "unread", "the host does not say what its engine was started with")
-    if first.generation != wanted:
-        by = "inventory and lock" if expected.generation else "its unit file"
-        return Check(
-            "lock",
-            "suspect",
-            f"{by} ask for generation {wanted}, the engine runs {first.generation}: deploy first",
-        )
-    return Check("lock", "ok", f"generation {first.generation}")
-
-
-def _counted(
-    before: Look, after: Look, name: str, total: Literal["finished", "generated"], sent: int
-) -> Check:
-    """The engine's own total moved by what came here: requests, or tokens."""
-    first, last = (getattr(seen.counters, total, None) for seen in (before, after))
-    if first is None or last is None:
-        return Check(name, "unread", f"the engine does not count {name} (--enable-metrics)")
-    moved = last - first
-    if moved == sent:
-        return Check(name, "ok", f"{sent} {name} came, and the engine counted {moved}")
-    return Check(
-        name,
-        "suspect",
-        f"{sent} {name} came, but the engine counted {moved}: somebody else asks it, or something "
-        "between here and it answers instead",
-    )
-
-
-def _alone(before: Look, after: Look) -> Check:
-    if before.counters is None or after.counters is None:
-        return Check("alone", "unread", "the engine publishes no counters (--enable-metrics)")
-    others = max(before.counters.outstanding, after.counters.outstanding)
-    if others:
-        return Check("alone", "suspect", f"{others} request(s) of somebody else are in the engine")
-    return Check("alone", "ok", "no other request before and after")
-
-
-def _quiet(before: Look) -> Check:
-    busy = before.host.busy if before.host else None
-    if busy is None:
-        return Check("quiet", "unread", "the host's processors cannot be read")
-    found = f"processors {busy:.0%} busy beside a resting engine, at most {MOST_BUSY:.0%}"
-    return Check("quiet", "suspect" if busy > MOST_BUSY else "ok", found)
-
-
-def _cool(before: Look, after: Look) -> Check:
-    looks = [seen.host for seen in (before, after) if seen.host]
-    degrees = [seen.temperature_c for seen in looks if seen.temperature_c is not None]
-    if not degrees:
-        return Check("cool", "unread", "the GPU's temperature cannot be read")
-    clocks = [f"{seen.sm_mhz:.0f}" for seen in looks if seen.sm_mhz is not None]
-    found = f"{' → '.join(f'{value:.0f}' for value in degrees)} °C"
-    found += f", {' → '.join(clocks)} MHz" if clocks else ""
-    if any(seen.throttled for seen in looks):
-        return Check("cool", "suspect", f"the GPU is slowed down by heat or power: {found}")
-    return Check("cool", "ok", found)
-
-
-def _compiled(before: Look, after: Look) -> Check:
-    lines = [seen.host.compiled for seen in (before, after) if seen.host]
-    if len(lines) < 2 or None in lines:
-        return Check("compiled", "unread", "the engine's log cannot be read, or does not say it")
-    if lines[1] and lines[0] != lines[1]:
-        return Check("compiled", "suspect", f"requests waited for a compiler: {lines[1]}")
-    return Check("compiled", "ok", "no kernel was compiled meanwhile")
 
 
 def steady(whole: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[float]]) -> Check:
@@ -226,52 +123,133 @@ def steady(whole: Mapping[str, Sequence[float]], first: Mapping[str, Sequence[fl
     return Check("steady", "ok", f"repeats took at most {MOST_RATIO:g} times the fastest")
 
 
-def _clocks(before: Look, after: Look, samples: Sequence[Sample]) -> Check:
+def _canary(canaries: int) -> _Judged:
+    if canaries == 2:
+        return "ok", "a token with text before and after"
+    return "suspect", f"{canaries} of 2 canaries answered with a token"
+
+
+def _model(before: Look, after: Look, expected: Expected) -> _Judged:
+    for when, seen in (("before", before), ("after", after)):
+        if expected.model not in seen.models:
+            names = ", ".join(seen.models)
+            return "suspect", f"expected {expected.model!r}, {when} it is {names or 'none'}"
+    if (before.root, before.version) != (after.root, after.version):
+        return "suspect", "the engine behind this port changed during the suite"
+    return "ok", f"{expected.model} on engine {before.version or 'of no version'}"
+
+
+def _lock(before: Look, after: Look, expected: Expected) -> _Judged:
+    first, last = before.host, after.host
+    if first is None or last is None:
+        return "unread", "without a host there is no lock to compare with"
+    if expected.unit and first.hot != expected.unit:
+        return "suspect", f"expected {expected.unit}, hot is {first.hot or 'none'}"
+    if (first.hot, first.started) != (last.hot, last.started):
+        return "suspect", f"{first.hot} was started again during the suite"
+    wanted = expected.generation or first.written
+    if not wanted or not first.generation:
+        return "unread", "the host does not say what its engine was started with"
+    if first.generation != wanted:
+        by = "inventory and lock" if expected.generation else "its unit file"
+        found = f"the engine runs {first.generation}: deploy first"
+        return "suspect", f"{by} ask for generation {wanted}, {found}"
+    return "ok", f"generation {first.generation}"
+
+
+def _counted(
+    before: Look, after: Look, name: str, total: Literal["finished", "generated"], sent: int
+) -> _Judged:
+    """The engine's own total moved by what came here: requests, or tokens."""
+    first, last = (getattr(seen.counters, total, None) for seen in (before, after))
+    if first is None or last is None:
+        return "unread", f"the engine does not count {name} (--enable-metrics)"
+    moved = last - first
+    if moved == sent:
+        return "ok", f"{sent} {name} came, and the engine counted {moved}"
+    why = "somebody else asks it, or something between here and it answers instead"
+    return "suspect", f"{sent} {name} came, but the engine counted {moved}: {why}"
+
+
+def _alone(before: Look, after: Look) -> _Judged:
+    if before.counters is None or after.counters is None:
+        return "unread", "the engine publishes no counters (--enable-metrics)"
+    others = max(before.counters.outstanding, after.counters.outstanding)
+    if others:
+        return "suspect", f"{others} request(s) of somebody else are in the engine"
+    return "ok", "no other request before and after"
+
+
+def _quiet(before: Look) -> _Judged:
+    busy = before.host.busy if before.host else None
+    if busy is None:
+        return "unread", "the host's processors cannot be read"
+    found = f"processors {busy:.0%} busy beside a resting engine, at most {MOST_BUSY:.0%}"
+    return ("suspect" if busy > MOST_BUSY else "ok"), found
+
+
+def _cool(before: Look, after: Look) -> _Judged:
+    looks = [seen.host for seen in (before, after) if seen.host]
+    degrees = [seen.temperature_c for seen in looks if seen.temperature_c is not None]
+    if not degrees:
+        return "unread", "the GPU's temperature cannot be read"
+    clocks = [f"{seen.sm_mhz:.0f}" for seen in looks if seen.sm_mhz is not None]
+    found = f"{' → '.join(f'{value:.0f}' for value in degrees)} °C"
+    found += f", {' → '.join(clocks)} MHz" if clocks else ""
+    if any(seen.throttled for seen in looks):
+        return "suspect", f"the GPU is slowed down by heat or power: {found}"
+    return "ok", found
+
+
+def _compiled(before: Look, after: Look) -> _Judged:
+    lines = [seen.host.compiled for seen in (before, after) if seen.host]
+    if len(lines) < 2 or None in lines:
+        return "unread", "the engine's log cannot be read, or does not say it"
+    if lines[1] and lines[0] != lines[1]:
+        return "suspect", f"requests waited for a compiler: {lines[1]}"
+    return "ok", "no kernel was compiled meanwhile"
+
+
+def _clocks(before: Look, after: Look, samples: Sequence[Sample]) -> _Judged:
     drift = (after.wall - before.wall) - (after.now - before.now)
     if abs(drift) > MOST_DRIFT_S:
-        return Check(
-            "clocks", "suspect", f"the wall clock jumped by {drift:+.1f} s, or the machine slept"
-        )
+        return "suspect", f"the wall clock jumped by {drift:+.1f} s, or the machine slept"
     if after.now <= before.now or any(sample.seconds <= 0 for sample in samples):
-        return Check("clocks", "suspect", "an answer came before it was asked for")
-    return Check("clocks", "ok", f"wall and running clock agree within {abs(drift):.2f} s")
+        return "suspect", "an answer came before it was asked for"
+    return "ok", f"wall and running clock agree within {abs(drift):.2f} s"
 
 
-def _faults(samples: Sequence[Sample]) -> Check:
+def _answers(samples: Sequence[Sample]) -> _Judged:
     faults = [sample.fault for sample in samples if sample.fault]
     if not samples:
-        return Check("answers", "suspect", "nothing was sent")
+        return "suspect", "nothing was sent"
     if faults:
-        return Check("answers", "suspect", f"{len(faults)} of {len(samples)}: {faults[0]}")
+        return "suspect", f"{len(faults)} of {len(samples)}: {faults[0]}"
     short = [s for s in samples if s.good and s.finish == "length" and (s.tokens or 0) < s.asked]
     if short:
         found = f"{short[0].tokens} of {short[0].asked} tokens"
-        return Check("answers", "suspect", f"truncated: ended by length after {found}")
-    return Check("answers", "ok", f"{len(samples)} complete")
+        return "suspect", f"truncated: ended by length after {found}"
+    return "ok", f"{len(samples)} complete"
 
 
-def _same(samples: Sequence[Sample]) -> Check:
+def _same(samples: Sequence[Sample]) -> _Judged:
     good = [sample for sample in samples if sample.good]
-    by_label: Mapping[str, set[str]] = {
-        sample.label: {other.text for other in good if other.label == sample.label}
-        for sample in good
-    }
-    texts = set().union(*by_label.values()) if by_label else set()
-    long_enough = [s for s in good if (s.tokens or 0) >= 32 and s.text]
-    if len(by_label) >= FEWEST_FOR_SAME and len(texts) == 1 and len(long_enough) == len(good):
-        return Check("same", "suspect", f"{len(by_label)} different prompts, one answer")
+    labels, texts = {sample.label for sample in good}, {sample.text for sample in good}
+    long_enough = all((sample.tokens or 0) >= 32 and sample.text for sample in good)
+    if len(labels) >= FEWEST_FOR_SAME and len(texts) == 1 and long_enough:
+        return "suspect", f"{len(labels)} different prompts, one answer"
     times = [sample.seconds for sample in good]
     if len(times) >= FEWEST_FOR_SAME and max(times) - min(times) <= SAME_TIME * max(times):
-        return Check("same", "suspect", f"{len(times)} answers took exactly {times[0]:.6f} s each")
-    return Check("same", "ok", "answers and times differ")
+        return "suspect", f"{len(times)} answers took exactly {times[0]:.6f} s each"
+    return "ok", "answers and times differ"
 
 
-def _bandwidth(samples: Sequence[Sample], expected: Expected) -> Check:
+def _bandwidth(samples: Sequence[Sample], expected: Expected) -> _Judged:
     streamed = [s for s in samples if s.good and s.first_s is not None and (s.tokens or 0) > 16]
     if not streamed:
-        return Check("bandwidth", "unread", "no streamed answer of more than 16 tokens")
+        return "unread", "no streamed answer of more than 16 tokens"
     if expected.ceiling_tok_s is None:
-        return Check("bandwidth", "unread", "the catalogue has no hardware like this host's")
+        return "unread", "the catalogue has no hardware like this host's"
     fastest = max(sample.decode_rate or sample.rate for sample in streamed)
     found = f"fastest {fastest:.1f} tok/s, memory allows {expected.ceiling_tok_s:.0f} tok/s"
-    return Check("bandwidth", "suspect" if fastest > expected.ceiling_tok_s else "ok", found)
+    return ("suspect" if fastest > expected.ceiling_tok_s else "ok"), found

@@ -11,7 +11,7 @@ from lockstep.bench.client import Client, Unreachable
 from lockstep.bench.look import AskHost, look
 from lockstep.bench.prompts import user
 from lockstep.bench.results import ResultError, SuiteResult, Verdict
-from lockstep.bench.ruler import Check, Expected, judge, suspect, waive
+from lockstep.bench.ruler import Check, Expected, judge, waive
 from lockstep.bench.sample import Ask, Sample
 from lockstep.onhost import engines
 from lockstep.onhost.rollout.technical import TOKENS
@@ -26,15 +26,7 @@ ENOUGH_S, FEWEST_ROUNDS = 180.0, 5
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a suite brings home.
-
-    Attributes:
-        samples: Every request that it sent to the engine.
-        summary: Its figures.
-        refused: The engine's words where it cannot do this at all; then there is no figure.
-        checks: What the suite itself found about its ruler.
-        notes: Sentences for the reader.
-    """
+    """What a suite brings home, as `SuiteResult` has it; `checks` are those of its own."""
 
     samples: tuple[Sample, ...]
     summary: dict[str, Any]
@@ -49,12 +41,9 @@ class Bench:
 
     Attributes:
         client: Of the engine itself.
-        expected: What the ruler is to find.
-        ask_host: Looks at the host, None without one.
         waived: Names of checks that do not take a score away.
         api: Client of the API's own port, where the gateway stands before the engine.
         vision_tensors: Vision tensors in the weight map, None where it is not known.
-        context: Longest sequence, tokens.
         quick: Fewer prompts: for a gate, and for tests.
         repeats: Rounds of a suite about speed, where they take less than `ENOUGH_S`.
         tokens: Length of an answer whose speed is measured.
@@ -111,8 +100,6 @@ class Suite:
     """What is measured between two looks.
 
     Attributes:
-        name: In results and on the command line.
-        run: Sends the requests.
         warm: Whether a round that does not count comes first: an engine compiles kernels at the
             first request of a shape.
     """
@@ -124,37 +111,34 @@ class Suite:
 
 def measure(bench: Bench, suite: Suite) -> SuiteResult:
     """Run one suite between two looks. Never raises for what the engine does."""
-    name = suite.name
     try:
         sung = _sings(bench)
         if suite.warm:
             suite.run(replace(bench, repeats=1, tell=lambda line: bench.tell(f"warm-up, {line}")))
         bench.settled(None, 0)
         before = look(bench.client, bench.ask_host)
-    except (Unreachable, ResultError) as fault:
-        return _unreachable(name, fault)
-    outcome = suite.run(bench)
-    try:
+        outcome = suite.run(bench)
         answered = sum(sample.status == 200 for sample in outcome.samples)
         bench.settled(before.counters, answered)
         after = look(bench.client, bench.ask_host)
         sung += _sings(bench)
     except (Unreachable, ResultError) as fault:
-        return _unreachable(name, fault)
+        check = Check("engine", "suspect", f"engine or host do not answer: {fault}")
+        return SuiteResult(suite.name, "suspect", checks=(check,))
     found = judge(before, after, outcome.samples, bench.expected, sung)
     checks = waive([*found, *outcome.checks], bench.waived)
-    verdict: Verdict = (
-        "suspect" if suspect(checks) else "refused" if outcome.refused else "measured"
-    )
+    verdict: Verdict = "refused" if outcome.refused else "measured"
+    if any(check.verdict == "suspect" for check in checks):
+        verdict = "suspect"
     return SuiteResult(
-        name=name,
-        verdict=verdict,
+        suite.name,
+        verdict,
         # A suspect ruler gives no score, not even one with a remark.
-        summary=outcome.summary if verdict == "measured" else {},
-        refused=outcome.refused,
-        checks=tuple(checks),
-        samples=outcome.samples,
-        notes=outcome.notes,
+        outcome.summary if verdict == "measured" else {},
+        outcome.refused,
+        tuple(checks),
+        outcome.samples,
+        outcome.notes,
     )
 
 
@@ -172,11 +156,6 @@ def _behind(before: engines.Counters | None, seen: engines.Counters | None, samp
     if before is None or before.finished is None or seen.finished is None:
         return False
     return seen.finished - before.finished < samples
-
-
-def _unreachable(name: str, fault: Exception) -> SuiteResult:
-    check = Check("engine", "suspect", f"engine or host do not answer: {fault}")
-    return SuiteResult(name=name, verdict="suspect", checks=(check,))
 
 
 def _line(sample: Sample) -> str:

@@ -17,8 +17,6 @@ class Ask:
 
     Attributes:
         label: What it is a sample of ("counting", "8 streams").
-        messages: As the API takes them.
-        max_tokens: Most tokens to generate.
         stream: Whether tokens are wanted as they come; without it there is no time of the first.
         ignore_eos: Generate exactly `max_tokens`, also where the model would have ended.
         extra: Further keys of the request's body.
@@ -39,7 +37,6 @@ class Sample:
     """What one request gave. Exactly one of three: an answer, a refusal, or a fault of the harness.
 
     Attributes:
-        label: Of the request.
         seconds: From sending the request to the last byte of the answer.
         first_s: From sending it to the first token; None where the answer was not streamed.
         first_tokens: Tokens that came then: several where the engine speculates. Where it does not
@@ -51,9 +48,7 @@ class Sample:
         asked: `max_tokens` of the request.
         status: HTTP status, None where no answer came.
         finish: The engine's finish_reason.
-        text: What was generated.
         thoughts: What was generated as reasoning.
-        tool_calls: Function calls as the API gave them.
         logprobs: Of each token its text and its log-probability, where these were asked for.
         refusal: The engine's words where it said that this request cannot work (HTTP 4xx).
         fault: Why this sample measures nothing about the model, or "".

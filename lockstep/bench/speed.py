@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle, islice
 from statistics import fmean
 from typing import Any
 
@@ -60,19 +61,12 @@ def _outcome(
         level: [first for wave in of_one if (first := wave.mean(_first))]
         for level, of_one in waves.items()
     }
-    held = [one.first_tokens for one in samples if one.good and not one.told]
-    untold = (
-        f"the time to the first token cannot be told: up to {max(held)} tokens came at once, more "
-        f"than a step brings ({MOST_AT_ONCE}). A parser holds them back, or this machine is busy"
-        if held
-        else ""
-    )
-    return Outcome(
-        tuple(samples),
-        summary,
-        checks=(steady(times, firsts),),
-        notes=tuple(filter(None, (untold, *notes))),
-    )
+    notes = list(notes)
+    if held := [one.first_tokens for one in samples if one.good and not one.told]:
+        most = f"up to {max(held)} tokens came at once, more than a step brings ({MOST_AT_ONCE})"
+        why = "A parser holds them back, or this machine is busy"
+        notes.insert(0, f"the time to the first token cannot be told: {most}. {why}")
+    return Outcome(tuple(samples), summary, "", (steady(times, firsts),), tuple(notes))
 
 
 def _ask(label: str, prompt: str, tokens: int) -> Ask:
@@ -80,10 +74,15 @@ def _ask(label: str, prompt: str, tokens: int) -> Ask:
     return Ask(label, user(prompt), tokens, ignore_eos=True)
 
 
+def _asks(label: str, prompts: Iterable[str], tokens: int) -> Callable[[], list[Ask]]:
+    """One level of a suite: each round asks the same, with marks of its own."""
+    every = list(prompts)
+    return lambda: [_ask(label, prompt, tokens) for prompt in every]
+
+
 def _spread(values: Iterable[float | None]) -> dict[str, Any] | None:
     """One sample per wave: the answers of a wave share its fate. None where one cannot be told."""
-    known = _all(values)
-    return spread(known) if known else None
+    return spread(_all(values))
 
 
 def _all(values: Iterable[float | None]) -> list[float]:
@@ -102,12 +101,9 @@ def _figures(waves: Sequence[Wave]) -> dict[str, Any]:
 
 def decode(bench: Bench) -> Outcome:
     """Each prompt shape, one request at a time."""
-
-    def level(shape: str) -> Callable[[], list[Ask]]:
-        return lambda: [_ask(shape, SHAPES[shape], bench.tokens)]
-
     shapes = (TECHNICAL,) if bench.quick else tuple(SHAPES)
-    waves = _rounds(bench, {shape: level(shape) for shape in shapes})
+    levels = {shape: _asks(shape, [SHAPES[shape]], bench.tokens) for shape in shapes}
+    waves = _rounds(bench, levels)
     by_shape = {shape: _figures(of_one) for shape, of_one in waves.items()}
     return _outcome(waves, {"tokens": bench.tokens, "by_shape": by_shape})
 
@@ -147,20 +143,17 @@ def _prefilled(waves: Sequence[Wave]) -> dict[str, Any]:
 
 def concurrency(bench: Bench) -> Outcome:
     """1, 2, 4 and 8 requests at the same moment."""
-
-    def level(streams: int) -> Callable[[], list[Ask]]:
-        prompts = list(SHAPES.values())
-        return lambda: [
-            _ask(f"{streams} streams", prompts[number % len(prompts)], bench.tokens // 2)
-            for number in range(streams)
-        ]
-
-    waves = _rounds(bench, {str(streams): level(streams) for streams in STREAMS})
+    tokens = bench.tokens // 2
+    levels = {
+        str(streams): _asks(f"{streams} streams", islice(cycle(SHAPES.values()), streams), tokens)
+        for streams in STREAMS
+    }
+    waves = _rounds(bench, levels)
     by_streams = {
         streams: {"total_tok_s": _spread(map(_together_tok_s, of_one)), **_figures(of_one)}
         for streams, of_one in waves.items()
     }
-    summary = {"tokens": bench.tokens // 2, "by_streams": by_streams}
+    summary = {"tokens": tokens, "by_streams": by_streams}
     return _outcome(waves, summary, _queue(bench.expected.sequences))
 
 

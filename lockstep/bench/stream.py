@@ -87,46 +87,43 @@ class Stream:
 
     def sample(self, ask: Ask, model: str, began: float, ended: float) -> Sample:
         """The sample of a whole answer with HTTP status 200."""
+        tokens = _count(self.usage, "completion_tokens")
+        # The most that can have come with the first text, if the engine did not count along.
+        at_most = max(1, (tokens or 1) - self.pieces + 1)
         return Sample(
             ask.label,
             asked=ask.max_tokens,
             status=200,
             seconds=ended - began,
             first_s=None if self.first is None else self.first - began,
-            first_tokens=self.first_tokens or self._at_most(),
+            first_tokens=self.first_tokens or at_most,
             last_s=None if self.last is None else self.last - began,
             pieces=self.pieces,
-            tokens=_count(self.usage, "completion_tokens"),
+            tokens=tokens,
             prompt_tokens=_count(self.usage, "prompt_tokens"),
             finish=self.finish,
             text=self.text,
             thoughts=self.thoughts,
             tool_calls=tuple(self.calls),
             logprobs=self.logprobs,
-            fault=self.fault or self._fault(model),
+            fault=self.fault or self._fault(model, tokens),
         )
 
     def _add(self, part: Mapping[str, Any]) -> bool:
-        text = str(part.get("content") or "")
+        text, calls = str(part.get("content") or ""), part.get("tool_calls") or []
         thoughts = next((str(part[key]) for key in _THOUGHTS if part.get(key)), "")
-        calls = part.get("tool_calls") or []
         self.text += text
         self.thoughts += thoughts
         self.calls += calls
         return bool(text or thoughts or calls)
 
-    def _at_most(self) -> int:
-        """The most tokens that can have come with the first text, if the engine did not count."""
-        return max(1, (_count(self.usage, "completion_tokens") or 1) - self.pieces + 1)
-
-    def _fault(self, model: str) -> str:
+    def _fault(self, model: str, tokens: int | None) -> str:
         """Why a complete-looking answer measures nothing, or ""."""
         if not self.done or self.finish is None:
             missing = "[DONE]" if self.finish else "finish_reason"
             return f"truncated: the stream ended without {missing}"
         if self.model is not None and self.model != model:
             return f"another model answered: {self.model!r} instead of {model!r}"
-        tokens = _count(self.usage, "completion_tokens")
         if tokens is None:
             return "no usage in the answer, and tokens are never counted from text"
         if tokens < 1:

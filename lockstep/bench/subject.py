@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 
-from lockstep.bench.ceiling import ceiling
 from lockstep.bench.reach import Place
 from lockstep.bench.results import ResultError, Subject
 from lockstep.bench.ruler import Expected
@@ -12,11 +11,15 @@ from lockstep.fit import catalogue
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.models.checkpoint import VISION
+from lockstep.models.known_models import Knowledge
 from lockstep.onhost.core.config import Target
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import serving
+from lockstep.recipes.sizing import Serving, serving
 from lockstep.system.folders import generation
+
+# No model of the catalogue reads less for a token than a gigabyte.
+_LEAST_GB = 0.1
 
 
 def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expected, int | None]:
@@ -27,7 +30,7 @@ def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expecte
     """
     target, recipe = _bound(place, hot)
     pin = place.record.models.get(recipe.repository)
-    overrides = target.overrides(recipe)
+    overrides, lock = target.overrides(recipe), place.lock_path
     about = Subject(
         url=hot.engine_url or hot.url,
         model=hot.model,
@@ -39,17 +42,18 @@ def of_host(place: Place, hot: Target, inventory: str) -> tuple[Subject, Expecte
         image=hot.image,
         revision=pin.commit if pin else None,
         generation=place.look(hot.engine).generation,
-        lock=_sha256(place),
+        lock=hashlib.sha256(lock.read_bytes()).hexdigest() if lock.exists() else None,
         max_clock_mhz=place.plan.settings.gpu.max_clock_mhz,
         flags=tuple(serve_command(recipe, overrides=overrides)),
     )
     knowledge = catalogue.load(catalogue.FOLDER).knowledge
     asked = serving(recipe, overrides)
+    intended = Intended(place.plan, place.record)
     capability = place.plan.settings.expected.compute_capability
     expected = Expected(
         model=hot.model,
         unit=hot.unit,
-        generation=_wanted(place, hot),
+        generation=generation(intended.files("services"), hot.unit) or None,
         ceiling_tok_s=ceiling(recipe, asked, knowledge, capability),
         sequences=asked.sequences,
     )
@@ -69,12 +73,6 @@ def _bound(place: Place, hot: Target) -> tuple[BoundTarget, Recipe]:
     )
 
 
-def _wanted(place: Place, hot: Target) -> str | None:
-    """What the hot unit is to run by inventory and lock."""
-    intended = Intended(place.plan, place.record)
-    return generation(intended.files("services"), hot.unit) or None
-
-
 def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
     if commit is None:
         return None
@@ -87,8 +85,19 @@ def _vision(place: Place, recipe: Recipe, commit: str | None) -> int | None:
     return None
 
 
-def _sha256(place: Place) -> str | None:
-    try:
-        return hashlib.sha256(place.lock_path.read_bytes()).hexdigest()
-    except OSError:
-        return None
+def ceiling(
+    recipe: Recipe, asked: Serving, knowledge: Knowledge, compute_capability: str
+) -> float | None:
+    """The highest tok/s of one stream, every drafted token accepted; None: the machine is unknown.
+
+    One step of the large model reads its active weights once and gives at most one token more than
+    was drafted. Hosts that split each layer read at the same time; those that split the layers
+    among them read one after the other.
+    """
+    for machine in knowledge.hardware.values():
+        if machine.compute_capability == compute_capability:
+            read = knowledge.model(recipe.model).token_gb
+            bandwidth = float(machine.bandwidth_gb_s.value) * asked.tensor_parallel
+            per_token = float(read.value) if read else _LEAST_GB
+            return bandwidth / per_token * (1 + (asked.draft_tokens or 0))
+    return None

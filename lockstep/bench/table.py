@@ -35,8 +35,7 @@ def _print_suite(suite: SuiteResult) -> None:
     for check in suite.checks:
         if check.verdict in ("suspect", "waived"):
             indented(f"{check.verdict} {check.name}: {check.detail}")
-    unread = [check.name for check in suite.checks if check.verdict == "unread"]
-    if unread:
+    if unread := [check.name for check in suite.checks if check.verdict == "unread"]:
         indented(f"not readable here: {', '.join(unread)}")
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, UNUSABLE
+from lockstep.cli.each_host import exit_code, of_each
+from lockstep.cli.shared import INVENTORY
 from lockstep.core.errors import RecipeError
 from lockstep.core.terminal import console
 from lockstep.files import sent
-from lockstep.fleet.hosts import Host, ask, at_once, choose
+from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.recipes import adopted
 
 _LIMIT_S = 120.0
@@ -19,10 +20,9 @@ _STOPS = {"unit": "sudo systemctl disable --now", "container": "docker stop"}
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.argument("hosts", nargs=-1, metavar="[HOST]...")
-@click.pass_context
-def adopt(context: click.Context, inventory: Path, hosts: tuple[str, ...]) -> None:
+def adopt(inventory: Path, hosts: tuple[str, ...]) -> int:
     """Show engines on the Sparks of INVENTORY that Lockstep did not start.
 
     Each systemd unit and container that starts vLLM, SGLang or llama.cpp is printed as a recipe and
@@ -31,8 +31,8 @@ def adopt(context: click.Context, inventory: Path, hosts: tuple[str, ...]) -> No
     Exit codes: 0 done, 2 wrong use, no connection, or a password for sudo.
     """
     _, chosen = choose(inventory, hosts)
-    found = at_once(_asked, chosen)
-    for host, (engines, fault) in zip(chosen, found, strict=True):
+    found = of_each(_asked, chosen)
+    for host, engines, fault in found:
         console().print(f"\n{host.name}", style="bold")
         if fault:
             click.echo(f"{host.name}: {fault}", err=True)
@@ -40,13 +40,13 @@ def adopt(context: click.Context, inventory: Path, hosts: tuple[str, ...]) -> No
             click.echo("  no engine that Lockstep did not start")
         for each in engines or ():
             _show(host.name, each)
-    context.exit(UNUSABLE if any(fault for _, fault in found) else DONE)
+    return exit_code(found)
 
 
 def _asked(host: Host) -> tuple[Any, str]:
     document = sent.document("engine.theirs", adopted.ways())
-    words = ["sudo", "-n", *sent.COMMAND]
-    return ask(host.login, words, text=document, limit_s=_LIMIT_S).json()
+    argv = ["sudo", "-n", *sent.COMMAND]
+    return ask(host.login, argv, text=document, limit_s=_LIMIT_S).json()
 
 
 def _show(host: str, theirs: dict[str, Any]) -> None:

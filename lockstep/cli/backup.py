@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.each_host import answered, exit_code, of_each
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, ask_first, print_json
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Answer, Host, ask, at_once, choose
 
 #: Seconds for a backup or a restore: a sftp server may be far away.
 _LIMIT_S = 4 * 3600.0
-_INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
 _HOSTS = click.argument("host", nargs=-1)
 
 
@@ -26,69 +25,54 @@ def backup() -> None:
 
 
 @backup.command()
-@_INVENTORY
+@INVENTORY
 @_HOSTS
-@click.pass_context
-def now(context: click.Context, inventory: Path, host: tuple[str, ...]) -> None:
+def now(inventory: Path, host: tuple[str, ...]) -> int:
     """Back up each HOST of INVENTORY now; without HOST all of them.
 
     Exit codes: 0 done; 1 one failed, with the reason; 2 a Spark did not answer, or wrong use.
     """
-    _every(context, _with_backup(inventory, host), "now")
+    return _every(_with_backup(inventory, host), "now")
 
 
 @backup.command()
-@_INVENTORY
+@INVENTORY
 @_HOSTS
-@click.pass_context
-def check(context: click.Context, inventory: Path, host: tuple[str, ...]) -> None:
+def check(inventory: Path, host: tuple[str, ...]) -> int:
     """Have restic check every backup of each HOST of INVENTORY.
 
     Exit codes: 0 all are whole; 1 one is not, or cannot be read; 2 a Spark did not answer, or
     wrong use.
     """
-    _every(context, _with_backup(inventory, host), "check")
+    return _every(_with_backup(inventory, host), "check")
 
 
 @backup.command(name="list")
-@_INVENTORY
+@INVENTORY
 @_HOSTS
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def list_(context: click.Context, inventory: Path, host: tuple[str, ...], as_json: bool) -> None:
+@AS_JSON
+def list_(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
     """Show the backups of each HOST of INVENTORY, newest first, place by place.
 
     Exit codes: 0 done; 1 a place cannot be read; 2 a Spark did not answer, or wrong use.
     """
-    chosen = _with_backup(inventory, host)
-    found = at_once(_listed, chosen)
+    found = of_each(_listed, _with_backup(inventory, host))
     if as_json:
-        print_json(
-            {
-                each.name: {"fault": fault} if fault else data
-                for each, (data, fault) in zip(chosen, found, strict=True)
-            }
-        )
+        print_json({each.name: data or {"fault": fault} for each, data, fault in found})
     else:
-        for each, (data, fault) in zip(chosen, found, strict=True):
-            _print(each, data, fault)
-    unread = any(
-        place.get("fault") for data, _ in found if data for place in data["places"].values()
-    )
-    silent = any(fault for _, fault in found)
-    context.exit(UNUSABLE if silent else FINDINGS if unread else DONE)
+        for each, data in answered(found):
+            _print(each.name, data)
+    places = [place for _, data, _ in found if data for place in data["places"].values()]
+    return exit_code(found, any(place.get("fault") for place in places))
 
 
 @backup.command()
-@_INVENTORY
+@INVENTORY
 @click.argument("host")
 @click.argument("snapshot", default="latest")
 @click.option("--from", "place", default="", help="Another place of its backups, as `list` has it.")
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
-@click.pass_context
-def restore(
-    context: click.Context, inventory: Path, host: str, snapshot: str, place: str, yes: bool
-) -> None:
+def restore(inventory: Path, host: str, snapshot: str, place: str, yes: bool) -> int:
     """Bring the chats, keys and accepted results of HOST back as they were in SNAPSHOT.
 
     SNAPSHOT is an id of `lockstep backup list`; without it the newest of a night. The present data
@@ -106,12 +90,9 @@ def restore(
         lost = f"{one['chats_since']} chat(s) that were begun or continued since are not in it"
     click.echo(f"{host}: {one['id']} of {one['date']} (generation {one['generation']}): {lost}.")
     click.echo("Keys of people and accepted results return to that time too.")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: -y restores without a question")
-        click.confirm("Restore it?", abort=True)
+    ask_first("Restore it?", yes=yes, otherwise="-y restores without a question")
     words = ["restore", one["id"], *(("--from", place) if place else ())]
-    _every(context, [chosen], *words)
+    return _every([chosen], *words)
 
 
 def _chosen(host: Host, data: Any, snapshot: str, place: str) -> Any:
@@ -124,19 +105,12 @@ def _chosen(host: Host, data: Any, snapshot: str, place: str) -> Any:
             found=places.get(where, {}).get("fault", where),
             remedy=f"Name one of these with --from: {', '.join(places)}.",
         )
-    every = places[where]["snapshots"]
-    if snapshot == "latest":
-        fits = [each for each in every if each["why"] == "nightly"][:1]
-    else:
-        fits = [each for each in every if each["id"] == snapshot]
-    if not fits:
-        raise LockstepError(
-            "no such backup",
-            where=host.name,
-            found=snapshot,
-            remedy="`lockstep backup list INVENTORY` shows them.",
-        )
-    return fits[0]
+    key, wanted = ("why", "nightly") if snapshot == "latest" else ("id", snapshot)
+    for each in places[where]["snapshots"]:
+        if each[key] == wanted:
+            return each
+    remedy = "`lockstep backup list INVENTORY` shows them."
+    raise LockstepError("no such backup", where=host.name, found=snapshot, remedy=remedy)
 
 
 def _with_backup(inventory: Path, names: Sequence[str]) -> list[Host]:
@@ -161,7 +135,7 @@ def _listed(host: Host) -> tuple[Any, str]:
     return _asked(host, "list").json()
 
 
-def _every(context: click.Context, hosts: Sequence[Host], *words: str) -> None:
+def _every(hosts: Sequence[Host], *words: str) -> int:
     """Have each host do it, all at once, and say of each how it ended when it has."""
 
     def done(host: Host) -> Answer:
@@ -175,19 +149,14 @@ def _every(context: click.Context, hosts: Sequence[Host], *words: str) -> None:
     found = at_once(done, hosts)
     silent = any(each.fault for each in found)
     failed = any(each.code for each in found)
-    context.exit(UNUSABLE if silent else FINDINGS if failed else DONE)
+    return UNUSABLE if silent else FINDINGS if failed else DONE
 
 
-def _print(host: Host, data: Any, fault: str) -> None:
-    if fault:
-        click.echo(f"{host.name}: {fault}", err=True)
-        return
-    click.echo(f"{host.name}: password in {data['password']}")
+def _print(name: str, data: Any) -> None:
+    click.echo(f"{name}: password in {data['password']}")
     for place, found in data["places"].items():
         click.echo(f"  {place}: {found.get('fault') or len(found['snapshots'])}")
         for one in found["snapshots"]:
             image = one["image"].partition("@")[0]
-            click.echo(
-                f"    {one['id']}  {one['date']}  {one['why']}, generation {one['generation']}"
-                f", {image}"
-            )
+            what = f"{one['why']}, generation {one['generation']}, {image}"
+            click.echo(f"    {one['id']}  {one['date']}  {what}")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import print_json
+from lockstep.cli.shared import AS_JSON, INVENTORY, LIMIT, print_json
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import console
 from lockstep.drift import page, report, view
@@ -18,18 +17,16 @@ from lockstep.fleet.hosts import deploy
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@INVENTORY
+@LIMIT
+@AS_JSON
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), help="Also write an HTML page."
 )
 @click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
 @click.option("--fix", is_flag=True, help="Deploy where a deploy helps, then compare again.")
-@click.pass_context
 def diff(
-    context: click.Context,
     inventory: Path,
     limit: tuple[str, ...],
     as_json: bool,
@@ -37,7 +34,7 @@ def diff(
     deep: bool,
     ask_sudo_password: bool,
     fix: bool,
-) -> None:
+) -> int:
     """Compare the Sparks with INVENTORY and with each other.
 
     It runs one command on each host, on all at once, and changes nothing without --fix.
@@ -61,18 +58,9 @@ def diff(
         with InventoryError.instead("the page cannot be written", html):
             html.write_text(page.render(found), encoding="utf-8")
     if as_json:
-        print_json(_data(found))
+        unknown = [{"host": host, "why": why} for host, why in found.unknown]
+        print_json({**vars(found), "unknown": unknown, "code": found.code})
     else:
         chosen = [word for name in limit for word in ("--limit", name)]
         view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
-    context.exit(found.code)
-
-
-def _data(found: report.Report) -> dict[str, object]:
-    return {
-        "inventory": found.inventory,
-        "hosts": found.hosts,
-        "differences": [asdict(item) for item in found.differences],
-        "unknown": [{"host": host, "why": why} for host, why in found.unknown],
-        "code": found.code,
-    }
+    return found.code

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from lockstep.cli.shared import INVENTORY, LIMIT
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import indented
 from lockstep.evidence import page, report
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
@@ -23,16 +24,9 @@ from lockstep.evidence import page, report
     metavar="FOLDER",
     help="Folder of the two files; created where it is missing.",
 )
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@LIMIT
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
-@click.pass_context
-def evidence(
-    context: click.Context,
-    inventory: Path,
-    output: Path,
-    limit: tuple[str, ...],
-    ask_sudo_password: bool,
-) -> None:
+def evidence(inventory: Path, output: Path, limit: tuple[str, ...], ask_sudo_password: bool) -> int:
     """Describe the Sparks of INVENTORY in files for sending in.
 
     It runs one command on each host, on all at once. It only reads, and needs neither a deploy nor
@@ -55,7 +49,7 @@ def evidence(
             "said. Send in both files.",
             by=0,
         )
-    context.exit(found.code)
+    return found.code
 
 
 def _written(folder: Path, found: report.Evidence) -> list[Path]:

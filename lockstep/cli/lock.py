@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import DONE, FINDINGS, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, print_json
 from lockstep.core.terminal import bytes_text, console
 from lockstep.inventory import inventory_file as inventories
 from lockstep.lock import lockfile
@@ -32,16 +31,8 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 )
 @click.option("--dry", is_flag=True, help="Show what would move; write nothing.")
 @click.option("--check", is_flag=True, help="As --dry, and exit 1 where something would move.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def lock(
-    context: click.Context,
-    inventory: Path,
-    only: tuple[str, ...],
-    dry: bool,
-    check: bool,
-    as_json: bool,
-) -> None:
+@AS_JSON
+def lock(inventory: Path, only: tuple[str, ...], dry: bool, check: bool, as_json: bool) -> int:
     """Lock the exact versions of everything in INVENTORY.
 
     INVENTORY is inventories/spark.py by default. The command asks package indexes, git servers,
@@ -61,12 +52,11 @@ def lock(
     if write:
         lockfile.save(path, new)
     if as_json:
-        listed = [asdict(change) for change in found]
-        print_json({"lock": str(path), "written": write, "changes": listed})
+        print_json({"lock": str(path), "written": write, "changes": found})
     else:
         print_changes(found, first=old == Pins())
         click.echo(_ending(path, found, new, write))
-    context.exit(FINDINGS if check and found else DONE)
+    return FINDINGS if check and found else DONE
 
 
 def print_changes(found: Sequence[Change], *, first: bool = False) -> None:
@@ -86,14 +76,11 @@ def print_changes(found: Sequence[Change], *, first: bool = False) -> None:
 def _ending(path: Path, found: Sequence[Change], new: Pins, written: bool) -> str:
     if not found:
         return f"Nothing has moved; {path.name} is as it was."
-    count = ", ".join(f"{number} {kind}" for kind, number in _counted(found).items())
+    kinds = Counter(change.kind for change in found)
+    count = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
     weights = sum(model.size for model in new.models.values())
     images = sum(image.size for image in new.images.values())
     size = f"{bytes_text(weights)} of weights, {bytes_text(images)} of images"
     done = "written" if written else "not written"
     changes = "1 change" if len(found) == 1 else f"{len(found)} changes"
     return f"{changes} ({count}); {path.name} {done}: {size}."
-
-
-def _counted(found: Sequence[Change]) -> Counter[str]:
-    return Counter(change.kind for change in found)

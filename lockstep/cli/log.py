@@ -8,31 +8,27 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, UNUSABLE, print_json
-from lockstep.fleet.hosts import Host, at_once, choose, read
+from lockstep.cli.each_host import exit_code, of_each
+from lockstep.cli.shared import AS_JSON, INVENTORY, LIMIT, print_json
+from lockstep.fleet.hosts import Host, choose, read
 
-_LIMIT_S = 60.0
+_READER, _LIMIT_S = "history.audited", 60.0
 _WEEK = datetime.timedelta(days=7)
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@INVENTORY
+@LIMIT
 @click.option(
     "--since",
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%d %H:%M"]),
     metavar="DATE",
     help="The first day, or minute, in UTC; a week ago by default.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
+@AS_JSON
 def log(
-    context: click.Context,
-    inventory: Path,
-    limit: tuple[str, ...],
-    since: datetime.datetime | None,
-    as_json: bool,
-) -> None:
+    inventory: Path, limit: tuple[str, ...], since: datetime.datetime | None, as_json: bool
+) -> int:
     """Show deploys, changes, switches and keys of the Sparks of INVENTORY, oldest first.
 
     The lines are those of each Spark's own journal, which forgets old ones. Times are in UTC.
@@ -45,24 +41,19 @@ def log(
     asked = {"since": f"@{int(first.timestamp())}"}
 
     def lines(host: Host) -> tuple[Any, str]:
-        sudo = host.with_sudo
-        return read(host.login, "history.audited", asked, sudo=sudo, limit_s=_LIMIT_S)
+        return read(host.login, _READER, asked, sudo=host.with_sudo, limit_s=_LIMIT_S)
 
-    answers = {
-        host.name: answer for host, answer in zip(chosen, at_once(lines, chosen), strict=True)
-    }
-    found = sorted(
-        (at, name, line) for name, (said, _) in answers.items() for at, line in said or ()
-    )
-    silent = {name: fault for name, (_, fault) in answers.items() if fault}
+    answers = of_each(lines, chosen)
+    found = sorted((at, host.name, line) for host, said, _ in answers for at, line in said or ())
+    silent = {host.name: fault for host, _, fault in answers if fault}
     if as_json:
         entries = [{"at": at, "host": name, "line": line} for at, name, line in found]
         print_json({"lines": entries, "unknown": silent})
     else:
-        wide = max((len(name) for name in answers), default=0)
+        wide = max((len(host.name) for host in chosen), default=0)
         for at, name, line in found:
             when = datetime.datetime.fromtimestamp(at, utc)
             click.echo(f"{when:%Y-%m-%d %H:%M:%S}  {name:{wide}}  {line}")
     for name, fault in silent.items():
         click.echo(f"{name}: {fault}", err=True)
-    context.exit(UNUSABLE if silent else DONE)
+    return exit_code(answers)

@@ -7,39 +7,33 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import UNUSABLE, LazyGroup
+from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
-    "adopt",
-    "backup",
-    "bench",
-    "cluster",
-    "diff",
-    "evidence",
-    "gc",
-    "lock",
-    "log",
-    "model",
-    "plan",
-    "recipe",
+    *("adopt", "backup", "bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model"),
+    *("plan", "recipe", "remove", "rollback", "status", "switch"),
 )
 _COMMANDS = {
-    **{name: f"lockstep.cli.{name}" for name in (*_OWN, "remove", "rollback", "status", "switch")},
+    **{name: f"lockstep.cli.{name}" for name in _OWN},
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
     **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
 }
 
 
 class _Lockstep(LazyGroup):
-    """Errors that are the user's end with one paragraph and exit code 2, not a traceback."""
+    """Ends with the exit code that a command returns.
+
+    Errors that are the user's end with one paragraph and exit code 2, not a traceback.
+    """
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            code = super().invoke(context)
         except LockstepError as fault:
             click.echo(paragraph(f"lockstep: {fault}"), err=True)
-            context.exit(UNUSABLE)
+            code = UNUSABLE
+        context.exit(code or DONE)
 
 
 @click.command(

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from lockstep.cli.shared import print_json
+from lockstep.cli.shared import AS_JSON, print_json
 from lockstep.lock.resolve.repository import inspect as read_checkpoint
 from lockstep.models.architecture import Architecture
 from lockstep.models.checkpoint import Checkpoint
@@ -21,7 +21,7 @@ def model() -> None:
 @model.command()
 @click.argument("identifier")
 @click.option("--endpoint", help="Address of the hub; HF_ENDPOINT or the public hub by default.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def inspect(identifier: str, endpoint: str | None, as_json: bool) -> None:
     """Show the content of a checkpoint, without its weights.
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 from rich.table import Table
 
 from lockstep.cli.shared import (
+    AS_JSON,
     DONE,
     FINDINGS,
-    as_data,
+    INVENTORY,
     counted,
     print_findings,
     print_json,
@@ -22,28 +22,19 @@ from lockstep.deploy.plan import Download, Plan, PlannedHost, make
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def plan(context: click.Context, inventory: Path, as_json: bool) -> None:
+@INVENTORY
+@AS_JSON
+def plan(inventory: Path, as_json: bool) -> int:
     """Show the models of each host, and whether they fit.
 
     This contacts no host. Exit codes: 0 no findings; 1 findings; 2 the input cannot be used.
     """
     made = make(inventory)
     if as_json:
-        print_json(_data(made))
+        print_json(made)
     else:
         _print(made)
-    context.exit(FINDINGS if made.findings else DONE)
-
-
-def _data(made: Plan) -> dict[str, object]:
-    return {
-        "hosts": [asdict(host) for host in made.hosts],
-        "findings": as_data(made.findings),
-        "waived": as_data(made.waived),
-    }
+    return FINDINGS if made.findings else DONE
 
 
 def _print(made: Plan) -> None:
@@ -69,15 +60,11 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         for heading in ("  target", "address", "GiB to start", "GiB in use", "verdict"):
             table.add_column(heading, no_wrap=True)
         for target in host.targets:
-            need = target.fit.needs_gib if target.fit else None
-            use = target.fit.host_use_gib if target.fit else None
-            table.add_row(
-                f"  {target.name}",
-                target.address,
-                f"{need:.1f}" if need else "unknown",
-                f"{use:.1f}" if use else "unknown",
-                target.fit.verdict if target.fit else "cannot run",
-            )
+            found = target.fit
+            figures = (found.needs_gib, found.host_use_gib) if found else (None, None)
+            shown = (f"{gib:.1f}" if gib else "unknown" for gib in figures)
+            verdict = found.verdict if found else "cannot run"
+            table.add_row(f"  {target.name}", target.address, *shown, verdict)
         console().print(table)
         for target in host.targets:
             also = f", else {target.fallback}" if target.fallback else ""

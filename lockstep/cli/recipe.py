@@ -9,10 +9,10 @@ from rich.table import Table
 
 from lockstep.cli.recipe_view import as_row, print_recipe
 from lockstep.cli.shared import (
+    AS_JSON,
     DONE,
     FINDINGS,
     UNUSABLE,
-    as_data,
     counted,
     print_findings,
     print_json,
@@ -36,7 +36,7 @@ def recipe() -> None:
 
 
 @recipe.command("list")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def list_recipes(as_json: bool) -> None:
     """List the catalogue's recipes, and which of them fit."""
     known = catalogues.load()
@@ -50,31 +50,24 @@ def list_recipes(as_json: bool) -> None:
         table.add_column(heading)
     for name, item in known.recipes.items():
         answer = answers[name]
+        engine = item.engine.name if item.engine else item.runtime
         hosts = str(answer.hosts) if answer else "?"
-        table.add_row(
-            name,
-            item.engine.name if item.engine else item.runtime,
-            hosts,
-            _word(item, known, answer),
-        )
+        table.add_row(name, engine, hosts, _word(item, known, answer))
     console().print(table)
 
 
 @recipe.command()
 @click.argument("name_or_file")
 @click.option("--engine-version", help="Version of the engine that will run it, such as 0.32.0.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     """Show a recipe's command line, environment, memory and findings."""
     known = catalogues.load()
     item = _find(name_or_file, known)
     answer = _fit(item, known)
     findings = check(item, known, engine_version=engine_version)
-    argv: tuple[str, ...] = ()
-    variables: dict[str, str] = {}
-    if item.engine:
-        argv = serve_command(item)
-        variables = environment(item, control=AsWritten())
+    argv = serve_command(item) if item.engine else ()
+    variables = environment(item, control=AsWritten()) if item.engine else {}
     if as_json:
         print_json(
             {
@@ -84,7 +77,7 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
                 "container": item.container or None,
                 "docker_options": run_options(item) if item.in_container else [],
                 "figures": item.lockstep.figures,
-                "findings": as_data(findings),
+                "findings": findings,
             }
         )
         return
@@ -97,11 +90,8 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
 @recipe.command("check")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--engine-version", help="Version of the engine that will run them.")
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def check_files(
-    context: click.Context, files: tuple[str, ...], engine_version: str | None, as_json: bool
-) -> None:
+@AS_JSON
+def check_files(files: tuple[str, ...], engine_version: str | None, as_json: bool) -> int:
     """Check recipes, by name or file.
 
     Exit codes: 0 clean; 1 findings; 2 unreadable.
@@ -116,11 +106,11 @@ def check_files(
             findings.append(Finding("unreadable", "error", file, str(fault)))
             code = UNUSABLE
     if as_json:
-        print_json(as_data(findings))
+        print_json(findings)
     else:
         print_findings(findings)
         click.echo(f"{len(files)} recipe(s): {counted(findings)}")
-    context.exit(max(code, FINDINGS if findings else DONE))
+    return max(code, FINDINGS if findings else DONE)
 
 
 @recipe.command()
@@ -131,8 +121,7 @@ def check_files(
     default=catalogues.FOLDER / "recipes",
     help="Folder for the recipe; the catalogue's by default.",
 )
-@click.pass_context
-def add(context: click.Context, file: Path, into: Path) -> None:
+def add(file: Path, into: Path) -> int:
     """Add a recipe to the catalogue, or refuse it with the reason.
 
     A finding of severity error refuses it. Warnings are shown, and the file is added unchanged.
@@ -143,7 +132,7 @@ def add(context: click.Context, file: Path, into: Path) -> None:
     print_findings(findings)
     if any(finding.severity == "error" for finding in findings):
         click.echo(f"{file} was not added.")
-        context.exit(FINDINGS)
+        return FINDINGS
     target = into / f"{item.name}.yaml"
     text = file.read_bytes()
     if target.exists() and target.read_bytes() != text:
@@ -155,6 +144,7 @@ def add(context: click.Context, file: Path, into: Path) -> None:
     into.mkdir(parents=True, exist_ok=True)
     target.write_bytes(text)
     click.echo(f"Added {item.name}. Bind it to a target in the inventory to deploy it.")
+    return DONE
 
 
 def _find(name_or_file: str, known: Catalogue) -> Recipe:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 
 import click
 from rich.text import Text
@@ -26,7 +25,7 @@ def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
         "runtime": item.runtime,
         "licence": item.lockstep.licence,
         "known_bad": item.lockstep.known_bad,
-        "fit": None if answer is None else asdict(answer),
+        "fit": answer,
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Sequence
@@ -14,7 +13,8 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.each_host import answered, exit_code, of_each
+from lockstep.cli.shared import INVENTORY, LIMIT, ask_first, print_json
 from lockstep.core.terminal import console, indented
 from lockstep.files import sent
 from lockstep.files.managed_file import (
@@ -25,7 +25,7 @@ from lockstep.files.managed_file import (
     HOME,
     OPERATORS_GROUP,
 )
-from lockstep.fleet.hosts import Host, ask, at_once, choose
+from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.inventory.host import HostPlan
 from lockstep.monitoring import stack
 from lockstep.onhost.removal.items import DATA, KINDS, WEIGHTS
@@ -45,8 +45,8 @@ def _kept(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@INVENTORY
+@LIMIT
 @click.option(
     "--keep",
     default="",
@@ -57,16 +57,14 @@ def _kept(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
 @click.option("--dry", is_flag=True, help="Show the plan; change nothing.")
 @click.option("-y", "--yes", is_flag=True, help="Remove without asking.")
 @click.option("--json", "as_json", is_flag=True, help="The plan for programs; changes nothing.")
-@click.pass_context
 def remove(
-    context: click.Context,
     inventory: Path,
     limit: tuple[str, ...],
     keep: tuple[str, ...],
     dry: bool,
     yes: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Take Lockstep off every Spark of INVENTORY.
 
     First it shows of each Spark what goes, what stays, and what cannot be known. Then models are
@@ -79,34 +77,26 @@ def remove(
     switch under way on a host.
     """
     _, hosts = choose(inventory, limit)
-    plans = at_once(lambda host: _asked(host, keep, {"action": "plan"}), hosts)
-    unusable = any(fault for _, fault in plans)
+    plans = of_each(lambda host: _asked(host, keep, {"action": "plan"}), hosts)
     if as_json:
-        print_json(
-            {host.name: made or {"fault": fault} for host, (made, fault) in _with(hosts, plans)}
-        )
-        context.exit(UNUSABLE if unusable else DONE)
-    for host, (made, fault) in _with(hosts, plans):
-        _show(host.name, made, fault)
-    todo = [
-        (host, made["goes"]) for host, (made, _) in _with(hosts, plans) if made and made["goes"]
-    ]
-    if dry or not todo:
-        context.exit(UNUSABLE if unusable else DONE)
-    if not yes:
-        if not sys.stdin.isatty():
-            raise click.UsageError("nobody can be asked here: --yes removes, --dry only shows")
-        click.confirm(f"Remove Lockstep from {len(todo)} host(s)?", abort=True)
-    ended = at_once(lambda each: _removed(each[0], keep, each[1], inventory.stem), todo)
-    for (host, _), (answer, fault) in zip(todo, ended, strict=True):
-        _tell(host.name, answer, fault)
-    unusable = unusable or any(fault for _, fault in ended)
-    failed = any(answer and answer["failed"] for answer, _ in ended)
-    context.exit(UNUSABLE if unusable else FINDINGS if failed else DONE)
-
-
-def _with(hosts: Sequence[Host], plans: Sequence[Any]) -> list[tuple[Host, Any]]:
-    return list(zip(hosts, plans, strict=True))
+        print_json({host.name: made or {"fault": fault} for host, made, fault in plans})
+        return exit_code(plans)
+    for host, made in answered(plans):
+        _show(host.name, made)
+    goes = {host.name: made["goes"] for host, made, _ in plans if made and made["goes"]}
+    if dry or not goes:
+        return exit_code(plans)
+    question = f"Remove Lockstep from {len(goes)} host(s)?"
+    ask_first(question, yes=yes, otherwise="--yes removes, --dry only shows")
+    ended = of_each(
+        lambda host: _removed(host, keep, goes[host.name], inventory.stem),
+        [host for host in hosts if host.name in goes],
+    )
+    failed = False
+    for host, answer in answered(ended):
+        _tell(host.name, answer)
+        failed = failed or bool(answer["failed"])
+    return exit_code([*plans, *ended], failed)
 
 
 def _removed(
@@ -159,10 +149,7 @@ def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _show(name: str, made: Any, fault: str) -> None:
-    if fault:
-        click.echo(f"{name}: {fault}", err=True)
-        return
+def _show(name: str, made: Any) -> None:
     console().print(f"\n{name}", style="bold")
     if not made["goes"]:
         click.echo("  nothing of Lockstep is here")
@@ -177,10 +164,7 @@ def _show(name: str, made: Any, fault: str) -> None:
         indented(f"not known: {line}")
 
 
-def _tell(name: str, answer: Any, fault: str) -> None:
-    if fault:
-        click.echo(f"{name}: {fault}", err=True)
-        return
+def _tell(name: str, answer: Any) -> None:
     failed = answer["failed"]
     end = ". Mend it and run it again." if failed else ""
     click.echo(f"{name}: {answer['gone']} things are gone, {len(failed)} are not{end}")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from lockstep.cli.lock import print_changes
-from lockstep.cli.shared import DONE, FINDINGS
+from lockstep.cli.shared import DONE, FINDINGS, INVENTORY
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import Host, choose, deploy
 from lockstep.fleet.webui import Fitting, fitting, use
@@ -20,15 +20,14 @@ from lockstep.lock.pins import Pins
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.option("--dry", is_flag=True, help="Show what would change; write and deploy nothing.")
 @click.option(
     "--data",
     type=click.Choice(["return", "keep"]),
     help="What Open WebUI's older image begins with, without a question.",
 )
-@click.pass_context
-def rollback(context: click.Context, inventory: Path, dry: bool, data: str | None) -> None:
+def rollback(inventory: Path, dry: bool, data: str | None) -> int:
     """Restore the lock that was deployed before, and deploy it.
 
     Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
@@ -45,7 +44,7 @@ def rollback(context: click.Context, inventory: Path, dry: bool, data: str | Non
     copies = _copies(choose(inventory)[0], pins)
     if dry:
         click.echo(f"Would go back to {what}.")
-        context.exit(DONE)
+        return DONE
     _returned(copies, data)
     lockfile.save(path, pins)
     click.echo(f"{path.name} is {what} again; deploying it.")
@@ -58,7 +57,7 @@ def rollback(context: click.Context, inventory: Path, dry: bool, data: str | Non
             f"for a password. {back if undone else ''}".rstrip(),
             err=True,
         )
-    context.exit(FINDINGS if code else DONE)
+    return FINDINGS if code else DONE
 
 
 def _copies(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:

@@ -1,14 +1,16 @@
-"""What commands share: exit codes, groups of commands, findings on a terminal.
+"""What commands share: exit codes, options, groups of commands, findings on a terminal.
 
-Exit codes: 0 done, 1 a finding to act on, 2 wrong use or could not tell.
+A command returns its exit code: 0 done, 1 a finding to act on, 2 wrong use or could not tell.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,13 +21,15 @@ from lockstep.core.terminal import console, indented
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
 
+INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
+LIMIT = click.option(
+    "--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated."
+)
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+
 
 class LazyGroup(click.Group):
-    """Commands that are imported when they are used.
-
-    Args:
-        modules: Command → module that defines it, by the same name.
-    """
+    """Commands that are imported when they are used, each from its module in `modules`."""
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,13 +48,23 @@ class LazyGroup(click.Group):
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, for programs."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    """One JSON document, for programs; a dataclass is a mapping of its fields."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=_plain))
 
 
-def as_data(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Findings for `print_json`."""
-    return [asdict(item) for item in findings]
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    return str(value)
+
+
+def ask_first(question: str, *, yes: bool, otherwise: str) -> None:
+    """End the command unless the user agrees; `otherwise`: what to do where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"nobody can be asked here: {otherwise}")
+    click.confirm(question, abort=True)
 
 
 def counted(findings: Sequence[Finding]) -> str:

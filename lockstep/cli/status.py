@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.live import Live
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import DONE, FINDINGS, INVENTORY, LIMIT, UNUSABLE, print_json
 from lockstep.core.terminal import console
 from lockstep.fleet import status_view
 from lockstep.fleet.hosts import choose
@@ -21,16 +21,13 @@ _REFRESH_S = 1.0
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@INVENTORY
+@LIMIT
 @click.option("--watch", is_flag=True, help="Refresh each second until Ctrl-C.")
 @click.option(
     "--json", "as_json", is_flag=True, help="The same facts for programs; a line each with --watch."
 )
-@click.pass_context
-def status(
-    context: click.Context, inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool
-) -> None:
+def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) -> int:
     """Show what is hot on each Spark of INVENTORY, and how it fares.
 
     It holds one connection to each, all at once. A Spark that is silent is said, and is waited for
@@ -44,7 +41,9 @@ def status(
         seen = sparks.until(
             lambda all_: all(each.fault or each.looks > 1 for each in all_.values()), SILENT_S
         )
-        seen = {name: _told(each) for name, each in seen.items()}
+        for name, each in seen.items():
+            if each.facts is None and not each.fault:
+                seen[name] = Seen(fault=f"no answer within {SILENT_S:.0f} s")
         if watch:
             seen = _watched(sparks, as_json)
         elif as_json:
@@ -52,7 +51,7 @@ def status(
         else:
             output = console()
             output.print(status_view.screen(seen, min(output.width, 100)))
-    context.exit(code(seen))
+    return code(seen)
 
 
 def code(seen: Mapping[str, Seen]) -> int:
@@ -61,13 +60,6 @@ def code(seen: Mapping[str, Seen]) -> int:
         return UNUSABLE
     broken = any(each.facts and each.facts["problems"] for each in seen.values())
     return FINDINGS if broken else DONE
-
-
-def _told(seen: Seen) -> Seen:
-    """A Spark without any answer has a reason."""
-    if seen.facts is None and not seen.fault:
-        return Seen(fault=f"no answer within {SILENT_S:.0f} s")
-    return seen
 
 
 def _watched(sparks: Watching, as_json: bool) -> dict[str, Seen]:

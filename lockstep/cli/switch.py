@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import UNUSABLE
+from lockstep.cli.shared import INVENTORY, LIMIT, UNUSABLE
 from lockstep.core.errors import InventoryError
 from lockstep.fleet.hosts import Host, at_once, choose
 from lockstep.fleet.login import NO_CONNECTION, Login
@@ -21,22 +21,15 @@ _NOTHING_HOT = 4
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.argument("target")
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@LIMIT
 @click.option("--wait", is_flag=True, help="Wait for a switch that is under way.")
 @click.option("--dry", is_flag=True, help="Check whether it would work; change nothing.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every line of every host.")
-@click.pass_context
 def switch(
-    context: click.Context,
-    inventory: Path,
-    target: str,
-    limit: tuple[str, ...],
-    wait: bool,
-    dry: bool,
-    verbose: bool,
-) -> None:
+    inventory: Path, target: str, limit: tuple[str, ...], wait: bool, dry: bool, verbose: bool
+) -> int:
     """Make TARGET (or none) hot on every Spark of INVENTORY.
 
     All hosts switch at once, and each rolls back on its own. The command prints one line per host
@@ -49,19 +42,14 @@ def switch(
     if wait and dry:
         raise click.UsageError("--wait and --dry exclude each other")
     flags = ["--wait"] if wait else ["--dry"] if dry else []
-    work = [
+
+    def switched(host: Host) -> int:
         # What ends a group is asked for on each member, and the first one does it for all.
-        (
-            host.login,
-            [
-                switch_path(host.plan.settings),
-                target,
-                *(flags or (["--wait"] if host.plan.groups and target == "none" else [])),
-            ],
-        )
-        for host in _hosts(inventory, target, limit)
-    ]
-    context.exit(worst(at_once(lambda each: _run(*each, verbose), work)))
+        waits = ["--wait"] if host.plan.groups and target == "none" else []
+        argv = [switch_path(host.plan.settings), target, *(flags or waits)]
+        return _run(host.login, argv, verbose)
+
+    return worst(at_once(switched, _hosts(inventory, target, limit)))
 
 
 def worst(codes: Sequence[int]) -> int:

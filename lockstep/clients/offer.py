@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
 
 from lockstep.fleet.hosts import Host
 from lockstep.inventory.bound_targets import AUTO, LOOPBACK, BoundTarget
@@ -29,10 +29,8 @@ class Model:
     Attributes:
         name: In a request's `model`.
         target: The target that answers; `auto`: whichever is hot.
-        kind: What it is asked for.
         context: Tokens of a prompt and its answer together; None: the recipe leaves it to the
             engine.
-        images: Whether it reads images.
     """
 
     name: str
@@ -54,7 +52,6 @@ class Offer:
     """A gateway, seen from a client.
 
     Attributes:
-        host: Its host's name in the inventory.
         url: Its address, without a path.
         models: The one to ask where nothing is chosen, then the others.
         wait_s: Time-out for clients, seconds: longer than any request that still works takes.
@@ -90,19 +87,12 @@ def of_host(host: Host, every: Sequence[Host]) -> Offer:
     """
     gateway = host.plan.settings.gateway
     names = (host.name, *gateway.peers)
-    targets = [
-        target
-        for name in names
-        for each in every
-        if each.name == name
-        for target in each.plan.targets
-        if target.answers
-    ]
-    starts = [target.data.start_timeout_s for target in targets]
-    models = tuple(_models(targets))
-    offer = Offer(
-        host.name, f"http://{LOOPBACK}:{gateway.port}", models, _WORK_S + max(starts, default=0)
-    )
+    plans = {each.name: each.plan for each in every}
+    asked = [plans[name] for name in names if name in plans]
+    targets = [target for plan in asked for target in plan.targets if target.answers]
+    wait_s = _WORK_S + max((target.data.start_timeout_s for target in targets), default=0)
+    url = f"http://{LOOPBACK}:{gateway.port}"
+    offer = Offer(host.name, url, tuple(_models(targets)), wait_s)
     if gateway.open_port is not None:
         scheme = "http" if gateway.plain else "https"
         url = f"{scheme}://{_address(host)}:{gateway.open_port}"
@@ -119,35 +109,32 @@ def _models(targets: Sequence[BoundTarget]) -> list[Model]:
             here = replace(model, name=name)
             found[name] = _least(here, found[name]) if name in found else here
     chat = [model for model in found.values() if model.kind == "chat"]
-    auto = []
-    if chat:
-        least = chat[0]
-        for other in chat[1:]:
-            least = _least(least, other)
-        auto = [replace(least, name=AUTO, target=AUTO)]
+    auto = [replace(reduce(_least, chat), name=AUTO, target=AUTO)] if chat else []
     return [*auto, *found.values()]
 
 
 def _model(target: BoundTarget) -> Model:
     """A target, with the least of what its recipe and its fallback can do."""
     served = [serving(recipe, target.overrides(recipe)) for recipe in target.recipes]
-    contexts = [each.context for each in served]
-    known = [context for context in contexts if context is not None]
     return Model(
         target.name,
         target.name,
         kind=served[0].kind,
-        context=min(known) if len(known) == len(contexts) else None,
+        context=_shortest([each.context for each in served]),
         images=all(recipe.lockstep.vision for recipe in target.recipes),
     )
 
 
 def _least(one: Model, other: Model) -> Model:
     """What both can do."""
-    known = [each.context for each in (one, other) if each.context is not None]
-    return replace(
-        one, context=min(known) if len(known) == 2 else None, images=one.images and other.images
-    )
+    context = _shortest([one.context, other.context])
+    return replace(one, context=context, images=one.images and other.images)
+
+
+def _shortest(contexts: Sequence[int | None]) -> int | None:
+    """None where one of them is not known."""
+    known = [context for context in contexts if context is not None]
+    return min(known) if len(known) == len(contexts) else None
 
 
 def _address(host: Host) -> str:
@@ -155,7 +142,7 @@ def _address(host: Host) -> str:
     gateway = host.plan.settings.gateway
     if gateway.plain and not _everywhere(gateway.bind):
         return f"[{gateway.bind}]" if ":" in gateway.bind else gateway.bind
-    return _reached(host.data, host.name)
+    return _reached(host)
 
 
 def _everywhere(bind: str) -> bool:
@@ -165,8 +152,8 @@ def _everywhere(bind: str) -> bool:
         return False
 
 
-def _reached(data: Mapping[str, Any], name: str) -> str:
-    return str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
+def _reached(host: Host) -> str:
+    return str(host.data.get("ssh_hostname") or host.name.removeprefix("@ssh/"))
 
 
 def _tunnel(host: Host) -> str:
@@ -175,6 +162,5 @@ def _tunnel(host: Host) -> str:
         return ""
     port = host.plan.settings.gateway.port
     user = host.data.get("ssh_user")
-    address = _reached(host.data, host.name)
-    login = host.plan.settings.login or f"ssh {f'{user}@' if user else ''}{address}"
+    login = host.plan.settings.login or f"ssh {f'{user}@' if user else ''}{_reached(host)}"
     return f"{login} -N -L {port}:{LOOPBACK}:{port}"

@@ -22,6 +22,8 @@ VARIABLE = "LOCKSTEP_KEY"
 #: For programs that demand some key where none is asked for; the gateway takes it for none.
 NO_KEY = "none"
 _PROVIDER = "lockstep"
+#: Models that Claude Code asks for by size.
+_SIZES = ("FABLE", "OPUS", "SONNET", "HAIKU")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Program:
     source: str
     tried: str
     parts: Callable[[Offer, Path | None], tuple[Part, ...]]
-    trusts: str
+    trusts: str = "NODE_EXTRA_CA_CERTS"
     variable: str = VARIABLE
     reads_file: bool = True
 
@@ -58,8 +60,12 @@ def _json(value: object) -> str:
 
 
 def _yaml(value: object) -> str:
-    text: str = yaml.safe_dump(value, sort_keys=False, allow_unicode=True)
-    return text
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True))
+
+
+def _toml(values: Mapping[str, object]) -> str:
+    """One table; TOML writes these texts and numbers as JSON does."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
 
 
 def reading(key: Path | None) -> str:
@@ -71,7 +77,7 @@ def reading(key: Path | None) -> str:
 
 def _opencode(offer: Offer, key: Path | None) -> tuple[Part, ...]:
     wait_ms = offer.wait_s * 1000
-    models = {model.name: _opencode_model(model) for model in offer.chat}
+    first = f"{_PROVIDER}/{offer.chat[0].name}"
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": f"Lockstep on {offer.host}",
@@ -81,25 +87,22 @@ def _opencode(offer: Offer, key: Path | None) -> tuple[Part, ...]:
             "headerTimeout": wait_ms,
             "chunkTimeout": wait_ms,
         },
-        "models": models,
+        "models": {model.name: _opencode_model(model) for model in offer.chat},
     }
-    first = f"{_PROVIDER}/{offer.chat[0].name}"
-    text = _json(
-        {
-            "$schema": "https://opencode.ai/config.json",
-            "model": first,
-            "small_model": first,
-            "provider": {_PROVIDER: provider},
-        }
-    )
-    return (Part("~/.config/opencode/opencode.json", text),)
+    whole = {
+        "$schema": "https://opencode.ai/config.json",
+        "model": first,
+        "small_model": first,
+        "provider": {_PROVIDER: provider},
+    }
+    return (Part("~/.config/opencode/opencode.json", _json(whole)),)
 
 
 def _opencode_model(model: Model) -> dict[str, Any]:
     found: dict[str, Any] = {"name": _shown(model)}
     if model.images:
-        found |= {"attachment": True}
-        found |= {"modalities": {"input": ["text", "image"], "output": ["text"]}}
+        found["attachment"] = True
+        found["modalities"] = {"input": ["text", "image"], "output": ["text"]}
     if model.context is not None:
         found["limit"] = {"context": model.context, "output": model.output}
     return found
@@ -110,10 +113,7 @@ def _claude(offer: Offer, key: Path | None) -> tuple[Part, ...]:
     variables = {
         "ANTHROPIC_BASE_URL": offer.url,
         "ANTHROPIC_MODEL": model.name,
-        **{
-            f"ANTHROPIC_DEFAULT_{size}_MODEL": model.name
-            for size in ("FABLE", "OPUS", "SONNET", "HAIKU")
-        },
+        **{f"ANTHROPIC_DEFAULT_{size}_MODEL": model.name for size in _SIZES},
         "API_TIMEOUT_MS": str(offer.wait_s * 1000),
         "CLAUDE_STREAM_IDLE_TIMEOUT_MS": str(offer.wait_s * 1000),
         # Otherwise the prompt begins with a line that changes each time, and the engine reads
@@ -133,23 +133,19 @@ def _claude(offer: Offer, key: Path | None) -> tuple[Part, ...]:
 
 def _codex(offer: Offer, _: Path | None) -> tuple[Part, ...]:
     model = offer.chat[0]
-    lines = [
-        f"model = {json.dumps(model.name)}",
-        f"model_provider = {json.dumps(_PROVIDER)}",
-    ]
+    chosen: dict[str, object] = {"model": model.name, "model_provider": _PROVIDER}
     if model.context is not None:
-        lines.append(f"model_context_window = {model.context}")
-    lines += [
-        "",
-        f"[model_providers.{_PROVIDER}]",
-        f"name = {json.dumps(f'Lockstep on {offer.host}')}",
-        f"base_url = {json.dumps(f'{offer.url}/v1')}",
-        'wire_api = "responses"',
+        chosen["model_context_window"] = model.context
+    provider = {
+        "name": f"Lockstep on {offer.host}",
+        "base_url": f"{offer.url}/v1",
+        "wire_api": "responses",
         # A command that gives the key would make it ask for a list of models in a form of its own.
-        f"env_key = {json.dumps(VARIABLE)}",
-        f"stream_idle_timeout_ms = {offer.wait_s * 1000}",
-    ]
-    return (Part("~/.codex/lockstep.config.toml", "\n".join(lines) + "\n"),)
+        "env_key": VARIABLE,
+        "stream_idle_timeout_ms": offer.wait_s * 1000,
+    }
+    text = f"{_toml(chosen)}\n[model_providers.{_PROVIDER}]\n{_toml(provider)}"
+    return (Part("~/.codex/lockstep.config.toml", text),)
 
 
 def _continue(offer: Offer, _: Path | None) -> tuple[Part, ...]:
@@ -181,7 +177,6 @@ def _continue_model(offer: Offer, model: Model) -> dict[str, Any]:
 
 def _aider(offer: Offer, _: Path | None) -> tuple[Part, ...]:
     first = f"openai/{offer.chat[0].name}"
-    metadata = "~/.aider.model.metadata.json"
     options = {
         "model": first,
         "weak-model": first,
@@ -203,7 +198,10 @@ def _aider(offer: Offer, _: Path | None) -> tuple[Part, ...]:
         for model in offer.chat
         if model.context is not None
     }
-    return (Part("~/.aider.conf.yml", _yaml(options)), Part(metadata, _json(models)))
+    return (
+        Part("~/.aider.conf.yml", _yaml(options)),
+        Part("~/.aider.model.metadata.json", _json(models)),
+    )
 
 
 def _openai(offer: Offer, key: Path | None) -> tuple[Part, ...]:
@@ -235,7 +233,6 @@ PROGRAMS: Mapping[str, Program] = {
         source="https://code.claude.com/docs/en/env-vars",
         tried=f"@anthropic-ai/claude-code 2.1.197, {_TRIED}",
         parts=_claude,
-        trusts="NODE_EXTRA_CA_CERTS",
     ),
     "codex": Program(
         source="https://developers.openai.com/codex/config-sample",
@@ -248,7 +245,6 @@ PROGRAMS: Mapping[str, Program] = {
         source="https://docs.continue.dev/reference",
         tried=f"@continuedev/cli 1.5.47, {_TRIED}",
         parts=_continue,
-        trusts="NODE_EXTRA_CA_CERTS",
         reads_file=False,
     ),
     "openai": Program(
@@ -261,6 +257,5 @@ PROGRAMS: Mapping[str, Program] = {
         source="https://opencode.ai/docs/providers/",
         tried=f"opencode-ai 1.18.33, {_TRIED}",
         parts=_opencode,
-        trusts="NODE_EXTRA_CA_CERTS",
     ),
 }

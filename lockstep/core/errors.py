@@ -11,15 +11,15 @@ from contextlib import contextmanager
 WIDTH = 80
 
 
-def paragraph(text: str, width: int = WIDTH) -> str:
-    """``text`` with each of its lines filled to ``width`` columns.
+def paragraph(text: str) -> str:
+    """``text`` with each of its lines filled to `WIDTH` columns.
 
     What somebody may want to copy stays whole: a word that is longer than a line (a path, a
     digest), and a command between backquotes.
     """
     kept = re.sub(r"`[^`]+`", lambda code: code[0].replace(" ", "\xa0"), text)
     filled = (
-        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
         for line in kept.splitlines()
     )
     return "\n".join(filled).replace("\xa0", " ")
@@ -37,13 +37,7 @@ class LockstepError(Exception):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        where: str = "",
-        found: str = "",
-        allowed: str = "",
-        remedy: str = "",
+        self, what: str, *, where: str = "", found: str = "", allowed: str = "", remedy: str = ""
     ) -> None:
         self.what = what
         self.where = where

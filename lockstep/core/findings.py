@@ -48,8 +48,6 @@ def split_waived(
     findings: Iterable[Finding], waived: Collection[str]
 ) -> tuple[list[Finding], list[Finding]]:
     """(findings that stand, findings that the inventory waives by code), both ordered."""
-    all_of_them = ordered(findings)
-    return (
-        [item for item in all_of_them if item.code not in waived],
-        [item for item in all_of_them if item.code in waived],
-    )
+    every = ordered(findings)
+    stand = [item for item in every if item.code not in waived]
+    return stand, [item for item in every if item.code in waived]

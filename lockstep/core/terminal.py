@@ -18,18 +18,9 @@ def console() -> Console:
 
 def indented(text: str, by: int = 2) -> None:
     """Text wrapped to the terminal, every line ``by`` columns in."""
-    width = min(console().width, 100)
-    margin = " " * by
-    click.echo(
-        textwrap.fill(
-            text,
-            width,
-            initial_indent=margin,
-            subsequent_indent=margin,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    )
+    width = min(console().width, 100) - by
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    click.echo(textwrap.indent("\n".join(lines), " " * by))
 
 
 def bytes_text(size: int) -> str:

@@ -53,20 +53,14 @@ class _Fast(FastLoader):
         self.flatten_mapping(node)
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
-            line = key_node.start_mark.line + 1
+            name, fault = str(key), ""
             if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key must be a plain word", key_node.start_mark
-                )
-            name = str(key)
-            if name in mapping.lines:
-                raise yaml.constructor.ConstructorError(
-                    None,
-                    None,
-                    f"key {name!r} stands twice (first on line {mapping.lines[name]})",
-                    key_node.start_mark,
-                )
-            mapping.lines[name] = line
+                fault = "a key must be a plain word"
+            elif name in mapping.lines:
+                fault = f"key {name!r} stands twice (first on line {mapping.lines[name]})"
+            if fault:
+                raise yaml.constructor.ConstructorError(None, None, fault, key_node.start_mark)
+            mapping.lines[name] = key_node.start_mark.line + 1
             mapping[name] = self.construct_object(value_node, deep=True)
 
 
@@ -80,10 +74,6 @@ for _loader in (_Fast, _Clear):
 
 def read_mapping(path: Path, error: type[LockstepError] = LockstepError) -> Mapping:
     """Read ``path`` as one YAML mapping.
-
-    Args:
-        path: The file.
-        error: The class raised for every fault, so that callers keep their own type.
 
     Raises:
         error: unreadable, not UTF-8, not YAML, a duplicate key, or not a mapping.
@@ -135,7 +125,8 @@ def parse_mapping(text: str, where: str, error: type[LockstepError] = LockstepEr
             remedy="Correct that line.",
         ) from fault
     except (yaml.YAMLError, ValueError, RecursionError) as fault:
-        raise error("the file is not valid YAML", where=where, found=_first_line(fault)) from fault
+        found = (str(fault).splitlines() or [type(fault).__name__])[0]
+        raise error("the file is not valid YAML", where=where, found=found) from fault
     if not isinstance(document, Mapping):
         raise error(
             "the file must hold one YAML mapping (key: value lines)",
@@ -157,7 +148,3 @@ def part(mapping: dict[str, Any], keys: Iterable[str]) -> Mapping:
     found.update((key, mapping[key]) for key in keys if key in mapping)
     found.lines = mapping.lines if isinstance(mapping, Mapping) else {}
     return found
-
-
-def _first_line(fault: BaseException) -> str:
-    return (str(fault).splitlines() or [type(fault).__name__])[0]

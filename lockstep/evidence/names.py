@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from lockstep.evidence.scrub import Known
-from lockstep.inventory.host import HostPlan
+from lockstep.fleet.hosts import Host
 from lockstep.onhost.engines import ENGINES
 
 # Words of the page itself. As names they tell nothing about anybody, and without them the page
@@ -33,30 +33,25 @@ def host_label(number: int) -> str:
     return f"spark-{letters[number] if number < len(letters) else number + 1}"
 
 
-def known(
-    plans: Sequence[HostPlan],
-    data: Mapping[str, Mapping[str, Any]],
-    told: Mapping[str, Mapping[str, Any]],
-) -> Known:
+def known(every: Sequence[Host], told: Mapping[str, Mapping[str, Any]]) -> Known:
     """The words, with what stands there instead.
 
     Args:
-        plans: Every host of the inventory, asked or not.
-        data: Host → its merged data.
+        every: Every host of the inventory, asked or not.
         told: Host → what it says of its own names, for those that answered.
     """
     hosts: dict[str, str] = {}
     words: dict[str, str] = {}
-    for number, plan in enumerate(plans):
-        own = told.get(plan.name, {})
-        given = [plan.name.removeprefix("@ssh/"), data[plan.name].get("ssh_hostname")]
+    for number, host in enumerate(every):
+        own = told.get(host.name, {})
+        given = [host.name.removeprefix("@ssh/"), host.data.get("ssh_hostname")]
         for name in _host_names([*given, *own.get("hosts", [])[:1]], short=True):
             hosts.setdefault(name, host_label(number))
     here = [socket.gethostname()]
     others = [name for own in told.values() for name in own.get("hosts", [])]
-    for name in _host_names([*here, *others, *_servers(plans)]):
+    for name in _host_names([*here, *others, *_servers(every)]):
         hosts.setdefault(name, "[host]")
-    for number, person in enumerate(_people(plans, data, told.values()), 1):
+    for number, person in enumerate(_people(every, told.values()), 1):
         words |= {name: f"account-{number}" for name in person if name not in words}
     for own in told.values():
         domains = [name.strip(".") for name in own.get("domains", [])]
@@ -82,11 +77,12 @@ def _host_names(names: Iterable[str | None], *, short: bool = False) -> Iterator
                 yield each
 
 
-def _servers(plans: Sequence[HostPlan]) -> Iterator[str]:
+def _servers(every: Sequence[Host]) -> Iterator[str]:
     """Hosts of the proxy, and of mirrors in the owner's network."""
-    for plan in plans:
-        settings, sources = plan.settings, plan.settings.sources
-        yield from filter(None, [settings.fabric_address])
+    for host in every:
+        settings, sources = host.plan.settings, host.plan.settings.sources
+        if settings.fabric_address:
+            yield settings.fabric_address
         urls = (settings.proxy.http, settings.proxy.https, sources.python_index, sources.hub)
         for url in filter(None, (*urls, *sources.git.values())):
             yield urlsplit(url).hostname or ""
@@ -94,26 +90,16 @@ def _servers(plans: Sequence[HostPlan]) -> Iterator[str]:
             yield registry.partition("/")[0].partition(":")[0]
 
 
-def _people(
-    plans: Sequence[HostPlan],
-    data: Mapping[str, Mapping[str, Any]],
-    told: Iterable[Mapping[str, Any]],
-) -> list[list[str]]:
+def _people(every: Sequence[Host], told: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """Names of each person, who may have an account on several hosts."""
-    given = [
-        name
-        for plan in plans
-        for name in (
-            *plan.settings.operators,
-            *plan.settings.docker_users,
-            data[plan.name].get("ssh_user"),
-        )
-    ]
-    ours = {plan.settings.service_user for plan in plans}
-    every = [[getpass.getuser()], *([name] for name in given if name)]
-    every += [list(names) for own in told for names in own.get("accounts", [])]
+    given = [getpass.getuser()]
+    for host in every:
+        settings = host.plan.settings
+        given += [*settings.operators, *settings.docker_users, host.data.get("ssh_user") or ""]
+    ours = {host.plan.settings.service_user for host in every}
+    accounts = [list(names) for own in told for names in own.get("accounts", [])]
     merged: list[list[str]] = []
-    for names in every:
+    for names in [*([name] for name in given), *accounts]:
         names = [name for name in names if _private(name) and name not in ours]
         same = next((known for known in merged if set(known) & set(names)), None)
         if same is None and names:

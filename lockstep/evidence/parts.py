@@ -31,7 +31,6 @@ class Part:
     Attributes:
         key: Its name in the JSON document.
         title: Its heading on the page.
-        kinds: Kinds of facts.
         only: Kind → pattern of the items that are shown; without one, all are.
         lines: How the names of its lines begin; () for none.
     """

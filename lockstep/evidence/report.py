@@ -18,7 +18,7 @@ from lockstep.evidence.scrub import scrubbed
 from lockstep.files.sent import Reader, named
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
-from lockstep.fleet.hosts import choose
+from lockstep.fleet.hosts import Host, choose
 from lockstep.host.generation import lock_hash
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
@@ -30,7 +30,11 @@ from lockstep.onhost.facts import evidence as facts
 from lockstep.recipes.sizing import serving
 from lockstep.units.variants import unit_names
 
-WHOLE, PARTLY, NONE = 0, 1, 2
+# Of these kinds the item alone does not say what it is.
+_WORDS = {
+    **{"CDI driver": "made for driver:", "DGX factory": "factory:"},
+    **{"apt hold": "held:", "apt package": "package"},
+}
 _READERS: tuple[Reader, ...] = (
     *(machine.driver, machine.kernel, machine.firmware, machine.system, machine.memory),
     *(facts.devices, facts.toolkit, facts.apt, facts.updates, facts.services, facts.memory),
@@ -43,12 +47,10 @@ _READERS: tuple[Reader, ...] = (
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was found.
+    """What may be sent on, and how many hosts answered.
 
     Attributes:
-        document: What may be sent on.
         missing: (host by its real name, what is missing and why), for the one who asked.
-        answered: How many hosts answered.
     """
 
     document: dict[str, Any]
@@ -58,37 +60,23 @@ class Evidence:
     @property
     def code(self) -> int:
         """Exit code: 0 everything, 1 something is missing, 2 no host answered."""
-        if not self.answered:
-            return NONE
-        return PARTLY if self.missing else WHOLE
+        return 2 if not self.answered else 1 if self.missing else 0
 
 
 def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None) -> Evidence:
-    """The evidence of the hosts of an inventory file.
-
-    Args:
-        path: The inventory; a lock is not needed.
-        limit: Only these hosts; () all.
-        password: For sudo on the hosts; None where it asks for none.
+    """The evidence of the hosts of an inventory file; a lock is not needed.
 
     Raises:
         LockstepError: the inventory is wrong, or lacks a host of ``limit``.
     """
     every, chosen = choose(path, limit)
     asked = [
-        hosts.Asked(
-            host.login,
-            questions(host.plan),
-            sudo=host.with_sudo,
-            password=password,
-        )
+        hosts.Asked(host.login, questions(host.plan), sudo=host.with_sudo, password=password)
         for host in chosen
     ]
-    plans = [host.plan for host in every]
-    data = {host.name: host.data for host in every}
-    lock = lockfile.load(inventories.lock_path(path.stem, plans))
+    lock = lockfile.load(inventories.lock_path(path.stem, [host.plan for host in every]))
     told = lock_hash(lock) if lock != Pins() else "none"
-    return judge(plans, data, hosts.take_all(asked), lock=told)
+    return judge(every, hosts.take_all(asked), lock=told)
 
 
 def questions(plan: HostPlan) -> dict[str, Any]:
@@ -110,26 +98,20 @@ def questions(plan: HostPlan) -> dict[str, Any]:
 
 
 def judge(
-    plans: Sequence[HostPlan],
-    data: Mapping[str, Mapping[str, Any]],
-    taken: Sequence[hosts.Taken],
-    *,
-    lock: str,
-    now: float | None = None,
+    every: Sequence[Host], taken: Sequence[hosts.Taken], *, lock: str, now: float | None = None
 ) -> Evidence:
-    """The evidence from the answers of the hosts. Pure.
+    """The evidence from the answers of some of the hosts. Pure.
 
     Args:
-        plans: Every host of the inventory.
-        data: Host → its merged data.
+        every: Every host of the inventory, asked or not.
         taken: The answers.
         lock: Hash of the lock here, "none" without one.
         now: Seconds since the epoch; None: now.
     """
     answers = {each.host: each.snapshot for each in taken if each.snapshot is not None}
     told = {name: answer["answers"].get("own_names", {}) for name, answer in answers.items()}
-    labels = {plan.name: host_label(number) for number, plan in enumerate(plans)}
-    needs = {plan.name: {NEEDED: dict(_needs(plan))} for plan in plans}
+    labels = {host.name: host_label(number) for number, host in enumerate(every)}
+    needs = {host.name: {NEEDED: dict(_needs(host.plan))} for host in every}
     missing = [(each.host, each.fault) for each in taken if each.snapshot is None]
     for name, answer in answers.items():
         missing += [(name, f"{part}: {why}") for part, why in answer["faults"].items()]
@@ -148,7 +130,7 @@ def judge(
             for each in taken
         ],
     }
-    return Evidence(scrubbed(document, known(plans, data, told)), tuple(missing), len(answers))
+    return Evidence(scrubbed(document, known(every, told)), tuple(missing), len(answers))
 
 
 def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
@@ -177,28 +159,16 @@ def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, A
 
 def _part(part: Part, answer: Mapping[str, Any]) -> dict[str, Any]:
     found = answer["facts"]
-    lines = found.get("lines", {})
     return {
         "facts": [
-            {"what": _named(kind, item), "found": value}
+            {"what": f"{_WORDS[kind]} {item}" if kind in _WORDS else item, "found": value}
             for kind in part.kinds
             for item, value in sorted(found.get(kind, {}).items())
             if part.wanted(kind, item)
         ],
         "lines": [
             {"about": about, "text": text.splitlines()}
-            for about, text in lines.items()
+            for about, text in found.get("lines", {}).items()
             if about.startswith(part.lines)
         ],
     }
-
-
-def _named(kind: str, item: str) -> str:
-    """Of some kinds the item alone does not say what it is."""
-    words = {
-        "CDI driver": "made for driver:",
-        "DGX factory": "factory:",
-        "apt hold": "held:",
-        "apt package": "package",
-    }
-    return f"{words[kind]} {item}" if kind in words else item

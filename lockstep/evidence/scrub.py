@@ -108,60 +108,44 @@ _KEY = r"(?:api|access|auth|private|host|encryption|session|signing)[_-]?key"
 # A border of a word; "_" is a part of none, for it stands before what a program has made up.
 _START, _END = r"(?<![A-Za-z0-9])", r"(?![A-Za-z0-9])"
 
-_PATTERNS: tuple[tuple[re.Pattern[str], _Change], ...] = (
-    (re.compile(r"-----BEGIN [^-]*-----.*?(?:-----END [^-]*-----|\Z)", re.DOTALL), "[key]"),
-    (re.compile(r"(?:ssh-|ecdsa-|sk-ssh-|sk-ecdsa-)[\w.@-]+ +[A-Za-z0-9+/=]{20,}.*"), "[key]"),
-    (re.compile(r"(?:SHA256:[A-Za-z0-9+/=_-]{20,}|MD5:[0-9a-fA-F:]{20,})"), "[fingerprint]"),
-    (re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/]\S*"), "[address]"),
-    (re.compile(r"(?i:bearer|basic) +[A-Za-z0-9+/=_.~-]{6,}"), "[secret]"),
+# What is looked for, and what stands there instead.
+_CHANGES: tuple[tuple[str, _Change], ...] = (
+    (r"(?s)-----BEGIN [^-]*-----.*?(?:-----END [^-]*-----|\Z)", "[key]"),
+    (r"(?:ssh-|ecdsa-|sk-ssh-|sk-ecdsa-)[\w.@-]+ +[A-Za-z0-9+/=]{20,}.*", "[key]"),
+    (r"(?:SHA256:[A-Za-z0-9+/=_-]{20,}|MD5:[0-9a-fA-F:]{20,})", "[fingerprint]"),
+    (r"[A-Za-z][A-Za-z0-9+.-]*://[^\s/]\S*", "[address]"),
+    (r"(?i:bearer|basic) +[A-Za-z0-9+/=_.~-]{6,}", "[secret]"),
     # To the end of the line: a password may have spaces, quotes and commas in it.
+    (rf"(?i)([\w.-]*(?:{_SECRET}|{_KEY})[\w.-]*[\"']?(?: *[:=]| is)).*", r"\1 [secret]"),
+    (rf"(?i)(--[\w-]*(?:{_SECRET}|{_KEY})[\w-]* ).*", r"\1[secret]"),
+    (r"(?i)([\w.-]*(?:serial|s/n|asset.?tag)[\w. -]*[\"']? *[:=] *)\S+", r"\1[serial]"),
     (
-        re.compile(rf"(?i)([\w.-]*(?:{_SECRET}|{_KEY})[\w.-]*[\"']?(?: *[:=]| is)).*"),
-        r"\1 [secret]",
-    ),
-    (re.compile(rf"(?i)(--[\w-]*(?:{_SECRET}|{_KEY})[\w-]* ).*"), r"\1[secret]"),
-    (re.compile(r"(?i)([\w.-]*(?:serial|s/n|asset.?tag)[\w. -]*[\"']? *[:=] *)\S+"), r"\1[serial]"),
-    (
-        re.compile(
-            _START + r"(?:hf|sk|gh[a-z]|github_pat|glpat|nvapi|xox[a-z]|dckr_pat|pypi|npm|tskey)"
-            r"[-_][\w.=-]{16,}"
-        ),
+        _START + r"(?:hf|sk|gh[a-z]|github_pat|glpat|nvapi|xox[a-z]|dckr_pat|pypi|npm|tskey)"
+        r"[-_][\w.=-]{16,}",
         "[secret]",
     ),
-    (re.compile(_START + r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*"), "[secret]"),
-    (re.compile(_START + r"(?:AKIA|ASIA)[A-Z0-9]{16}" + _END), "[secret]"),
+    (_START + r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]*", "[secret]"),
+    (_START + r"(?:AKIA|ASIA)[A-Z0-9]{16}" + _END, "[secret]"),
     (
-        re.compile(
-            r"(?i)" + _START + r"(?:GPU-|MIG-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}" + _END
-        ),
+        r"(?i)" + _START + r"(?:GPU-|MIG-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}" + _END,
         "[id]",
     ),
-    (
-        re.compile(r"(?i)" + _START + r"[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,}" + _END),
-        "[MAC]",
-    ),
-    (re.compile(r"(?i)" + _START + r"[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}" + _END), "[MAC]"),
+    (r"(?i)" + _START + r"[0-9a-f]{2}([:-])[0-9a-f]{2}(?:\1[0-9a-f]{2}){4,}" + _END, "[MAC]"),
+    (r"(?i)" + _START + r"[0-9a-f]{4}(?:\.[0-9a-f]{4}){2}" + _END, "[MAC]"),
     # An interface that is named by its address.
-    (re.compile(_START + r"((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}"), r"\1[MAC]"),
-    (re.compile(r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}" + _END), "[id]"),
-    (re.compile(r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}" + _END), "[id]"),
+    (_START + r"((?:en|wl|ww|ib|sl)x)[0-9a-f]{12}", r"\1[MAC]"),
+    (r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{12}" + _END, "[id]"),
+    (r"(?i)" + _START + r"(?=[0-9a-f]*\d)(?=\d*[a-f])[0-9a-f]{20,}" + _END, "[id]"),
+    (r"([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)", _mail),
     (
-        re.compile(r"([\w.+-]+)@(?:\[host\]|spark-[A-Z0-9]+\b|[\w-]+(?:\.[\w-]+)+)"),
-        _mail,
-    ),
-    (
-        re.compile(
-            r"(?i)\b[\w-]+(?:\.[\w-]+)*\.(?:local|localdomain|lan|home|internal|corp|arpa"
-            r"|ts\.net|fritz\.box)\b"
-        ),
+        r"(?i)\b[\w-]+(?:\.[\w-]+)*\.(?:local|localdomain|lan|home|internal|corp|arpa"
+        r"|ts\.net|fritz\.box)\b",
         "[host]",
     ),
-    (re.compile(r"(/home/|/Users/|/run/user/)[^/\s\"']+"), r"\1[account]"),
-    (
-        re.compile(r"(?<![A-Za-z0-9])([0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,8})(?:%\w+)?"),
-        _address,
-    ),
-    (re.compile(r"(?i)(?<![0-9a-f:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![0-9a-f:])"), "[id]"),
-    (re.compile(r"(?<!\d)(?<!\d\.)(\d{1,3}(?:\.\d{1,3}){3})(?!\d)(?!\.\d)"), _address),
-    (re.compile(r"[A-Za-z0-9_+/=-]{28,}"), _random),
+    (r"(/home/|/Users/|/run/user/)[^/\s\"']+", r"\1[account]"),
+    (r"(?<![A-Za-z0-9])([0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,8})(?:%\w+)?", _address),
+    (r"(?i)(?<![0-9a-f:])[0-9a-f]{4}(?::[0-9a-f]{4}){3}(?![0-9a-f:])", "[id]"),
+    (r"(?<!\d)(?<!\d\.)(\d{1,3}(?:\.\d{1,3}){3})(?!\d)(?!\.\d)", _address),
+    (r"[A-Za-z0-9_+/=-]{28,}", _random),
 )
+_PATTERNS = tuple((re.compile(pattern), change) for pattern, change in _CHANGES)

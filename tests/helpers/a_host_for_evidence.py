@@ -8,15 +8,13 @@ from a_spark import spark
 
 from lockstep.drift.hosts import Taken
 from lockstep.evidence.report import Evidence, judge
+from lockstep.fleet.hosts import Host
 
 PLANS = [
     spark("spark-1.attic.example", operators=("anna",)),
-    spark(
-        "spark-2.attic.example",
-        proxy={"http": "http://bob:hunter2@proxy.attic.example:3128"},
-    ),
+    spark("spark-2.attic.example", proxy={"http": "http://bob:hunter2@proxy.attic.example:3128"}),
 ]
-DATA = {plan.name: {"ssh_user": "karl", "ssh_hostname": "192.168.7.11"} for plan in PLANS}
+HOSTS = [Host(plan, {"ssh_user": "karl", "ssh_hostname": "192.168.7.11"}) for plan in PLANS]
 LOCK = "0123456789abcdef"
 
 
@@ -84,7 +82,7 @@ def answer() -> dict[str, Any]:
                 "accounts": [["anna", "Anna Lovelace", "anna"], ["karl", "", "karl"]],
                 "domains": ["attic.example"],
                 "serials": ["1794824001337", "To Be Filled By O.E.M."],
-            },
+            }
         },
     }
 
@@ -95,4 +93,4 @@ def evidence(*answers: dict[str, Any] | None, fault: str = "no connection: timed
         Taken(plan.name, given, "" if given else fault)
         for plan, given in zip(PLANS, answers, strict=False)
     ]
-    return judge(PLANS, DATA, taken, lock=LOCK, now=0.0)
+    return judge(HOSTS, taken, lock=LOCK, now=0.0)

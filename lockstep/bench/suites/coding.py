@@ -1,18 +1,24 @@
-"""Suite `coding`: a dozen exercises, one attempt each at temperature 0, real tests in a sandbox."""
+"""Suite `coding`: a dozen exercises, one attempt each at temperature 0, real tests in a sandbox.
+
+The exercises are our own, small, each with a stub, a reference solution and real cases.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 from lockstep.bench.prompts import user
 from lockstep.bench.ruler import Check
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, Sample
-from lockstep.bench.suites import exercises as shelf
 from lockstep.bench.suites import sandbox
-from lockstep.bench.suites.exercises import Exercise
+from lockstep.core.errors import LockstepError
+from lockstep.core.yamlfile import read_mapping
+from lockstep.onhost.core import schema
 
 # The longest reference is under 400 tokens; a model may explain itself too.
 MOST_TOKENS = 2048
@@ -24,14 +30,88 @@ Complete this Python file. Answer with the whole file in one code block and noth
 ```python
 {stub}```
 """
+Lines = Annotated[str, schema.LINES]
+
+
+class ExerciseError(LockstepError):
+    """A file of the exercises is wrong."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call, and what it gives or raises. What it gives never enters the sandbox."""
+
+    call: Lines
+    gives: Any = None
+    raises: str | None = None
+
+    def passed(self, answer: sandbox.Answer) -> bool:
+        """Whether that is the right answer."""
+        return answer.raises(self.raises) if self.raises else answer.gives(self.gives)
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: what the model is told, the stub that it completes, and the test.
+
+    Attributes:
+        reference: A solution that passes all cases.
+        helper: Definitions for the cases, after the solution.
+    """
+
+    name: str
+    instructions: Lines
+    stub: Lines
+    reference: Lines
+    cases: tuple[Case, ...]
+    helper: Lines = ""
+
+    def failed(self, solution: str) -> list[tuple[Case, sandbox.Answer]]:
+        """Cases that a solution does not pass, with what it answered; runs it in the sandbox.
+
+        Raises:
+            SandboxError: there is none on this machine.
+        """
+        answers = sandbox.run(solution, [case.call for case in self.cases], self.helper)
+        pairs = zip(self.cases, answers, strict=True)
+        return [(case, answer) for case, answer in pairs if not case.passed(answer)]
+
+
+def load_exercises() -> tuple[Exercise, ...]:
+    """Every exercise, by name. ExerciseError: a file is wrong."""
+    found = []
+    for path in sorted(Path(__file__).with_name("exercises").glob("*.yaml")):
+        data, name = read_mapping(path, ExerciseError), {"name": path.stem}
+        found.append(
+            schema.build(Exercise, data, where=path.name, error=ExerciseError, implied=name)
+        )
+    return tuple(found)
+
+
+def check_exercises(exercises: Sequence[Exercise]) -> None:
+    """The ruler of this suite: references pass all, stubs pass none.
+
+    Raises:
+        SandboxError: the sandbox does not run, or an exercise measures nothing here.
+    """
+    for exercise in exercises:
+        wrong = exercise.failed(exercise.reference)
+        passed = len(exercise.cases) - len(exercise.failed(exercise.stub))
+        if wrong or passed:
+            raise sandbox.SandboxError(
+                "an exercise measures nothing on this machine",
+                where=exercise.name,
+                found=f"its reference fails {len(wrong)} case(s), its stub passes {passed}",
+                remedy="Measure the other suites with --suite.",
+            )
 
 
 def coding(bench: Bench) -> Outcome:
     """Full passes and cases passed, by exercise."""
-    exercises = shelf.load()
+    exercises = load_exercises()
     try:
         sandbox.check()
-        shelf.check(exercises)
+        check_exercises(exercises)
     except sandbox.SandboxError as fault:
         return Outcome((), {}, checks=(Check("sandbox", "suspect", str(fault)),))
     samples = tuple(bench.ask(_ask(exercise)) for exercise in exercises)

@@ -16,42 +16,19 @@ WHITE, DARK, GREY = (255, 255, 255), (30, 34, 42), (235, 237, 240)
 RED, BLUE, GREEN = (214, 40, 40), (30, 90, 220), (20, 140, 70)
 
 # The 5 by 7 dot matrix of character displays: seven rows of five bits each.
-_FONT = {
-    "0": "0E11131519110E",
-    "1": "040C040404040E",
-    "2": "0E11010204081F",
-    "3": "1F02040201110E",
-    "4": "02060A121F0202",
-    "5": "1F101E0101110E",
-    "6": "0608101E11110E",
-    "7": "1F010204080808",
-    "8": "0E11110E11110E",
-    "9": "0E11110F01020C",
-    "A": "0E11111F111111",
-    "C": "0E11101010110E",
-    "D": "1C12111111121C",
-    "E": "1F10101E10101F",
-    "G": "0E11101711110F",
-    "K": "11121418141211",
-    "L": "1010101010101F",
-    "O": "0E11111111110E",
-    "P": "1E11111E101010",
-    "R": "1E11111E141211",
-    "S": "0F10100E01011E",
-    "T": "1F040404040404",
-    "Y": "1111110A040404",
-}
+_GLYPHS = """
+    0 0E11131519110E  1 040C040404040E  2 0E11010204081F  3 1F02040201110E  4 02060A121F0202
+    5 1F101E0101110E  6 0608101E11110E  7 1F010204080808  8 0E11110E11110E  9 0E11110F01020C
+    A 0E11111F111111  C 0E11101010110E  D 1C12111111121C  E 1F10101E10101F  G 0E11101711110F
+    K 11121418141211  L 1010101010101F  O 0E11111111110E  P 1E11111E101010  R 1E11111E141211
+    S 0F10100E01011E  T 1F040404040404  Y 1111110A040404
+"""
+_FONT = dict(zip(_GLYPHS.split()[::2], _GLYPHS.split()[1::2], strict=True))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A screenshot.
-
-    Attributes:
-        png: The file.
-        texts: Every line of text in it.
-        shapes: Every shape in it, colour first.
-    """
+    """A screenshot as a file, with every line of text and every shape in it (colour first)."""
 
     png: bytes
     texts: tuple[str, ...]

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +146,7 @@ def _command() -> list[str]:
             words += ["--symlink", str(path.readlink()), str(path)]
         elif path.exists():
             words += ["--ro-bind", str(path), str(path)]
-    source = (resources.files(__package__) / "sandboxed.py").read_text(encoding="utf-8")
+    source = Path(__file__).with_name("sandboxed.py").read_text(encoding="utf-8")
     words += ["--remount-ro", "/", "--chdir", "/"]
     return [*words, "--", str(python), "-I", "-S", "-B", "-c", source]
 

@@ -21,7 +21,12 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 }
 
 
-def _tool(name: str, about: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
+def _tool(name: str, about: str, **arguments: str | list[str]) -> dict[str, Any]:
+    """A function in the API's form; an argument is given by its type, or by all of its words."""
+    properties = {
+        key: {"type": "string", "enum": kind} if isinstance(kind, list) else {"type": kind}
+        for key, kind in arguments.items()
+    }
     parameters = {"type": "object", "properties": properties, "required": list(properties)}
     function = {"name": name, "description": about, "parameters": parameters}
     return {"type": "function", "function": function}
@@ -31,61 +36,44 @@ TOOLS = (
     _tool(
         "read_file",
         "Read some lines of a file.",
-        path={"type": "string"},
-        first_line={"type": "integer"},
-        last_line={"type": "integer"},
+        path="string",
+        first_line="integer",
+        last_line="integer",
     ),
     _tool(
         "switch_model",
         "Make a model the hot one.",
-        model={"type": "string", "enum": ["qwen", "mistral", "none"]},
-        wait={"type": "boolean"},
+        model=["qwen", "mistral", "none"],
+        wait="boolean",
     ),
-    _tool(
-        "book_room",
-        "Book a meeting room.",
-        room={"type": "string"},
-        hours={"type": "number"},
-        guests={"type": "array"},
-    ),
+    _tool("book_room", "Book a meeting room.", room="string", hours="number", guests="array"),
 )
+
+
+def _lines(path: str, first: int, last: int) -> dict[str, Any]:
+    return {"path": path, "first_line": first, "last_line": last}
+
 
 # What is asked, the tool, and the arguments that the sentence fixes.
 TASKS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
-    (
-        "Read lines 10 to 25 of /etc/hosts.",
-        "read_file",
-        {"path": "/etc/hosts", "first_line": 10, "last_line": 25},
-    ),
+    ("Read lines 10 to 25 of /etc/hosts.", "read_file", _lines("/etc/hosts", 10, 25)),
     ("Make mistral hot and wait for it.", "switch_model", {"model": "mistral", "wait": True}),
     (
         "Book room Turing for 1.5 hours for Ada and Grace.",
         "book_room",
         {"room": "Turing", "hours": 1.5},
     ),
-    (
-        "Show me only line 1 of deploy.py.",
-        "read_file",
-        {"path": "deploy.py", "first_line": 1, "last_line": 1},
-    ),
+    ("Show me only line 1 of deploy.py.", "read_file", _lines("deploy.py", 1, 1)),
     ("Turn every model off, do not wait.", "switch_model", {"model": "none", "wait": False}),
     (
         "Reserve room Hopper for 2 hours, guests: Linus, Ken and Dennis.",
         "book_room",
         {"room": "Hopper", "hours": 2},
     ),
-    (
-        "I need lines 100 to 140 of src/main.rs.",
-        "read_file",
-        {"path": "src/main.rs", "first_line": 100, "last_line": 140},
-    ),
+    ("I need lines 100 to 140 of src/main.rs.", "read_file", _lines("src/main.rs", 100, 140)),
     ("Switch to qwen without waiting.", "switch_model", {"model": "qwen", "wait": False}),
     ("Book room Lovelace for 0.5 hours, nobody else comes.", "book_room", {"room": "Lovelace"}),
-    (
-        "Read the first 5 lines of README.md.",
-        "read_file",
-        {"path": "README.md", "first_line": 1, "last_line": 5},
-    ),
+    ("Read the first 5 lines of README.md.", "read_file", _lines("README.md", 1, 5)),
 )
 
 
@@ -96,14 +84,13 @@ def tools(bench: Bench) -> Outcome:
     pair, doubled = _two_messages(bench)
     if len(refusals) == len(samples):
         return Outcome((*samples, *pair), {}, refused=refusals[0])
-    why = [
-        wrong(sample, name, fixed) for sample, (_, name, fixed) in zip(samples, TASKS, strict=True)
-    ]
-    valid = sum(not reason for reason in why)
+    asked = zip(samples, TASKS, strict=True)
+    why = {text: wrong(sample, name, fixed) for sample, (text, name, fixed) in asked}
+    valid = sum(not reason for reason in why.values())
     summary = {
         "valid": valid,
         "calls": len(samples),
-        "why_not": {TASKS[i][0]: reason for i, reason in enumerate(why) if reason},
+        "why_not": {text: reason for text, reason in why.items() if reason},
         "two_user_messages": doubled,
     }
     return Outcome((*samples, *pair), summary, checks=(zero(valid, len(samples), "tool calls"),))
@@ -160,10 +147,5 @@ def _two_messages(bench: Bench) -> tuple[list[Sample], dict[str, Any]]:
 
 
 def _ask(text: str) -> Ask:
-    return Ask(
-        "tool call",
-        user(text),
-        _MOST_TOKENS,
-        stream=False,
-        extra={"tools": list(TOOLS), "tool_choice": "auto"},
-    )
+    extra = {"tools": list(TOOLS), "tool_choice": "auto"}
+    return Ask("tool call", user(text), _MOST_TOKENS, stream=False, extra=extra)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,15 @@ from rich.table import Table
 from lockstep.bench.compare import Difference, differences
 from lockstep.bench.results import Result, ResultError, load
 from lockstep.bench.table import number, short
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.core.terminal import console, indented
 
 
 @click.command()
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def compare(context: click.Context, first: Path, second: Path, as_json: bool) -> None:
+@AS_JSON
+def compare(first: Path, second: Path, as_json: bool) -> int:
     """Compare two servers, and tell real differences from noise.
 
     FIRST and SECOND are results, or folders with several runs of one server each. The ratios are
@@ -42,12 +40,12 @@ def compare(context: click.Context, first: Path, second: Path, as_json: bool) ->
             remedy="A suspect or refused suite has no figure; measure it again.",
         )
     if as_json:
-        print_json([asdict(item) for item in found])
+        print_json(found)
     else:
         _print(runs, found)
     if any(item.verdict == "worse" for item in found):
-        context.exit(FINDINGS)
-    context.exit(UNUSABLE if all(item.low is None for item in found) else DONE)
+        return FINDINGS
+    return UNUSABLE if all(item.low is None for item in found) else DONE
 
 
 def _runs(path: Path) -> list[Result]:

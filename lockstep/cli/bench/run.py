@@ -71,9 +71,7 @@ _INVENTORY = REPOSITORY / "inventories" / "spark.py"
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="File of the result.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead.")
-@click.pass_context
 def run(
-    context: click.Context,
     subject: str,
     inventory: Path,
     names: tuple[str, ...],
@@ -86,7 +84,7 @@ def run(
     waive: tuple[str, ...],
     output: Path | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Measure the hot model of HOST, or the engine at URL.
 
     A suite about speed (decode, prefill, concurrency, speculation) is warmed by a round that does
@@ -102,14 +100,15 @@ def run(
         bench.tell = lambda line: click.echo(f"  {line}", err=True)
         suites = tuple(measure(bench, SUITES[name]) for name in names or SUITES)
     result = Result(about, began, _now(), metadata.version("lockstep"), suites)
-    path = output or Path("measured") / f"{_name(about)}-{began.replace(':', '')}.json"
+    name = "-".join(filter(None, (about.host, about.target))) or "url"
+    path = output or Path("measured") / f"{name}-{began.replace(':', '')}.json"
     if as_json:
         print_json(result)
     else:
         save(path, result)
         print_result(result)
         click.echo(f"\n{path}")
-    context.exit(UNUSABLE if result.suspect else DONE)
+    return UNUSABLE if result.suspect else DONE
 
 
 @contextlib.contextmanager
@@ -153,10 +152,7 @@ def _seen(client: Client, where: str, remedy: str) -> Look:
         seen = look(client, None)
     except Unreachable as fault:
         raise ResultError(
-            "no engine answers there",
-            where=where,
-            found=str(fault),
-            remedy=remedy,
+            "no engine answers there", where=where, found=str(fault), remedy=remedy
         ) from fault
     client.engine = seen.engine
     return seen
@@ -171,7 +167,3 @@ def _key(path: Path | None) -> str | None:
 
 def _now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _name(about: Subject) -> str:
-    return "-".join(filter(None, (about.host, about.target))) or "url"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, print_json
 from lockstep.fleet.hosts import Host, at_once, members, read
 from lockstep.fleet.linkcheck import Told, judged, question
 
@@ -17,10 +16,9 @@ _LIMIT_S = 120.0
 
 
 @click.command("check")
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def check(context: click.Context, inventory: Path, as_json: bool) -> None:
+@INVENTORY
+@AS_JSON
+def check(inventory: Path, as_json: bool) -> int:
     """Check the fast link between the members of each cluster.
 
     It shows the link, its speed, the MTU from end to end, the RDMA device of each interface, and
@@ -38,12 +36,12 @@ def check(context: click.Context, inventory: Path, as_json: bool) -> None:
         answers.setdefault(group.name, {})[host.name] = answer
     told = [judged(group, plans, answers[name]) for name, group in groups.items()]
     if as_json:
-        print_json([asdict(each) for each in told])
+        print_json(told)
     else:
         for each in told:
             _print(each)
     silent, wrong = any(each.silent for each in told), any(each.wrong for each in told)
-    context.exit(UNUSABLE if silent else FINDINGS if wrong else DONE)
+    return UNUSABLE if silent else FINDINGS if wrong else DONE
 
 
 def _print(told: Told) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, print_json
 from lockstep.fleet.hosts import Host, ask, at_once, members
 from lockstep.units.scripts import switch_path
 
@@ -18,10 +18,9 @@ Answers = Mapping[str, Any]
 
 
 @click.command("status")
-@click.argument("inventory", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def status(context: click.Context, inventory: Path, as_json: bool) -> None:
+@INVENTORY
+@AS_JSON
+def status(inventory: Path, as_json: bool) -> int:
     """Show the model of each cluster, and whether its members agree.
 
     Exit codes: 0 every cluster is whole or off; 1 one is not; 2 a member could not be read.
@@ -39,7 +38,7 @@ def status(context: click.Context, inventory: Path, as_json: bool) -> None:
         for _, lines in told.values():
             for line in lines:
                 click.echo(line)
-    context.exit(max(code for code, _ in told.values()))
+    return max(code for code, _ in told.values())
 
 
 def judged(name: str, members: list[str], answers: Answers) -> tuple[int, list[str]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from lockstep.cli.shared import INVENTORY
 from lockstep.clients.offer import Offer, of_host
 from lockstep.clients.programs import NO_KEY, PROGRAMS, Program, reading
 from lockstep.core.errors import LockstepError
@@ -16,7 +17,7 @@ from lockstep.inventory.bound_targets import AUTO
 
 @click.command()
 @click.argument("program", type=click.Choice(sorted(PROGRAMS)))
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.option(
     "--key-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
@@ -40,11 +41,10 @@ def client(
     """
     every, chosen = choose(inventory, [host] if host else [])
     offer = of_host(chosen[0], every)
-    if model not in (each.name for each in offer.chat):
-        names = ", ".join(each.name for each in offer.chat)
-        raise LockstepError(
-            "no such model", where=offer.host, found=model, allowed=names or "none answers"
-        )
+    names = [each.name for each in offer.chat]
+    if model not in names:
+        allowed = ", ".join(names) or "none answers"
+        raise LockstepError("no such model", where=offer.host, found=model, allowed=allowed)
     offer = offer.preferring(model)
     found = PROGRAMS[program]
     parts = found.parts(offer, key_file)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.core.terminal import console
-from lockstep.fleet.hosts import choose
+from lockstep.fleet.hosts import Host, choose
 from lockstep.fleet.keys import Held, held, newest, next_stamp
 from lockstep.onhost.core import schema
 from lockstep.onhost.gateway import keys
@@ -27,7 +27,6 @@ def _name(_: click.Context, __: click.Parameter, value: str) -> str:
     return found
 
 
-_INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
 _NAME = click.argument("name", callback=_name)
 
 
@@ -37,7 +36,7 @@ def key() -> None:
 
 
 @key.command()
-@_INVENTORY
+@INVENTORY
 @_NAME
 @click.option(
     "--role",
@@ -49,14 +48,7 @@ def key() -> None:
 @click.option(
     "--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Last day, in UTC."
 )
-@click.pass_context
-def add(
-    context: click.Context,
-    inventory: Path,
-    name: str,
-    role: keys.Role,
-    until: datetime.datetime | None,
-) -> None:
+def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | None) -> int:
     """Make a key for the person NAME, in force on every Spark of INVENTORY at once.
 
     The key is printed once, alone on standard output. The Sparks get its hash.
@@ -80,25 +72,19 @@ def add(
     entry = keys.Entry(
         name, next_stamp(last, now), keys.digest(secret.encode()), role=role, until=day
     )
-    reached = [host for host, was in zip(hosts, before, strict=True) if not was.fault]
-    after = [each for each in before if each.fault] + held(reached, [entry])
+    after = _given(hosts, before, [entry])
     there = [each.host for each in after if each.entries.get(name) == entry]
     if there:
         click.echo(f"{name}, role {role}, on {', '.join(there)}. Shown only now:", err=True)
         click.echo(secret)
-    _tell_others(
-        after,
-        there,
-        f"{name}'s key is not in force there. Then: `lockstep key list {inventory} --fix`",
-    )
-    context.exit(DONE if len(there) == len(hosts) else UNUSABLE)
+    remedy = f"Then: `lockstep key list {inventory} --fix`"
+    return _told_others(after, there, f"{name}'s key is not in force there. {remedy}")
 
 
 @key.command()
-@_INVENTORY
+@INVENTORY
 @_NAME
-@click.pass_context
-def revoke(context: click.Context, inventory: Path, name: str) -> None:
+def revoke(inventory: Path, name: str) -> int:
     """End the key of the person NAME on every Spark of INVENTORY at once.
 
     Requests under way go on to their end.
@@ -108,44 +94,43 @@ def revoke(context: click.Context, inventory: Path, name: str) -> None:
     hosts, _ = choose(inventory)
     before = held(hosts)
     last = newest(before).get(name)
-    silent = [each for each in before if each.fault]
-    if last is None and not silent:
+    if last is None and not any(each.fault for each in before):
         known = [person for person, entry in newest(before).items() if entry.sha256]
-        raise LockstepError(
-            f"no Spark has a key of {name}", allowed=", ".join(known) or "none has one"
-        )
-    entry = last if last and last.sha256 is None else _revoked(name, last)
-    reached = [host for host, was in zip(hosts, before, strict=True) if not was.fault]
-    after = silent + held(reached, [entry])
+        allowed = ", ".join(known) or "none has one"
+        raise LockstepError(f"no Spark has a key of {name}", allowed=allowed)
+    entry = last or keys.Entry(name, next_stamp(None, keys.utc()))
+    if entry.sha256 is not None:
+        entry = replace(entry, since=next_stamp(last, keys.utc()), sha256=None)
+    after = _given(hosts, before, [entry])
     there = [each.host for each in after if each.entries.get(name) == entry]
     if there:
         click.echo(f"{name}: revoked on {', '.join(there)}")
-    _tell_others(
-        after,
-        there,
-        f"{name}'s key may be in force there. Again: `lockstep key revoke {inventory} {name}`",
-    )
-    context.exit(DONE if len(there) == len(hosts) else UNUSABLE)
+    remedy = f"Again: `lockstep key revoke {inventory} {name}`"
+    return _told_others(after, there, f"{name}'s key may be in force there. {remedy}")
 
 
-def _revoked(name: str, last: keys.Entry | None) -> keys.Entry:
-    since = next_stamp(last, keys.utc())
-    return replace(last, since=since, sha256=None) if last else keys.Entry(name, since)
+def _given(
+    hosts: Sequence[Host], before: Sequence[Held], entries: Iterable[keys.Entry]
+) -> list[Held]:
+    """What each Spark holds when those that answered before have taken these entries."""
+    answering = [host for host, was in zip(hosts, before, strict=True) if not was.fault]
+    given = iter(held(answering, entries))
+    return [was if was.fault else next(given) for was in before]
 
 
-def _tell_others(found: Sequence[Held], there: Sequence[str], what: str) -> None:
-    for each in found:
-        if each.host not in there:
-            why = each.fault or "another change came first"
-            click.echo(f"{each.host}: {why}\n  {what}", err=True)
+def _told_others(found: Sequence[Held], there: Sequence[str], what: str) -> int:
+    """Say which Sparks lack a change, and what follows from it; the exit code."""
+    others = [each for each in found if each.host not in there]
+    for each in others:
+        click.echo(f"{each.host}: {each.fault or 'another change came first'}\n  {what}", err=True)
+    return UNUSABLE if others else DONE
 
 
 @key.command("list")
-@_INVENTORY
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@INVENTORY
+@AS_JSON
 @click.option("--fix", is_flag=True, help="Bring the last change of each person to every Spark.")
-@click.pass_context
-def list_(context: click.Context, inventory: Path, as_json: bool, fix: bool) -> None:
+def list_(inventory: Path, as_json: bool, fix: bool) -> int:
     """Show each person with a key, what they asked for, and what differs among the Sparks.
 
     Requests and tokens (prompts/answers) are those of all Sparks, up to half a minute ago.
@@ -156,16 +141,14 @@ def list_(context: click.Context, inventory: Path, as_json: bool, fix: bool) -> 
     found = held(hosts)
     last = newest(found)
     if fix and any(_lacks(each, last) for each in found):
-        answering = [host for host, was in zip(hosts, found, strict=True) if not was.fault]
-        given = iter(held(answering, last.values()))
-        found = [each if each.fault else next(given) for each in found]
+        found = _given(hosts, found, last.values())
     lacking = {each.host: _lacks(each, last) for each in found if not each.fault}
     if as_json:
         print_json(_data(found, last, lacking))
     else:
         _print(inventory, found, last, lacking)
     differs = FINDINGS if any(lacking.values()) else DONE
-    context.exit(UNUSABLE if any(each.fault for each in found) else differs)
+    return UNUSABLE if any(each.fault for each in found) else differs
 
 
 def _lacks(one: Held, last: dict[str, keys.Entry]) -> dict[str, str]:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.cli.each_host import answered, exit_code, of_each
+from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import command
-from lockstep.fleet.hosts import Host, ask, at_once, choose
+from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.monitoring.alertmanager import UNIT, receivers
 from lockstep.onhost.monitoring.alert_test import LIMIT_S
 
@@ -20,11 +21,10 @@ def alert() -> None:
 
 
 @alert.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.argument("host", nargs=-1)
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
-@click.pass_context
-def test(context: click.Context, inventory: Path, host: tuple[str, ...], as_json: bool) -> None:
+@AS_JSON
+def test(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
     """Send a test alert from each HOST of INVENTORY to each of its receivers.
 
     Without HOST every Spark with an Alertmanager sends one. Two minutes later the test is over,
@@ -42,16 +42,13 @@ def test(context: click.Context, inventory: Path, host: tuple[str, ...], as_json
             found=", ".join(silent),
             remedy="Set `monitoring` with `enabled` and `tell` (docs/monitoring.md), and deploy.",
         )
-    found = list(zip(tested, at_once(_tested, tested), strict=True))
+    found = of_each(_tested, tested)
     if as_json:
-        data = {each.name: {"receivers": told, "fault": why} for each, (told, why) in found}
-        print_json(data)
+        print_json({each.name: {"receivers": told, "fault": why} for each, told, why in found})
     else:
-        for each, (told, fault) in found:
-            _print(each, told, fault)
-    untold = any(why for _, (told, _) in found for why in told.values())
-    unknown = any(fault for _, (_, fault) in found)
-    context.exit(UNUSABLE if unknown else FINDINGS if untold else DONE)
+        for each, told in answered(found):
+            _print(each, told)
+    return exit_code(found, any(why for _, told, _ in found for why in told.values()))
 
 
 def _tested(host: Host) -> tuple[dict[str, str], str]:
@@ -59,20 +56,12 @@ def _tested(host: Host) -> tuple[dict[str, str], str]:
     settings = host.plan.settings
     every = receivers(settings)
     words = [f"{name}={'email' if each.email else 'webhook'}" for name, each in every.items()]
-    port = str(settings.monitoring.alertmanager_port)
-    answer = ask(
-        host.login,
-        command("alert-test", settings.name, port, *words),
-        limit_s=30 + LIMIT_S * len(words),
-    )
-    told, fault = answer.json()
+    argv = command("alert-test", settings.name, str(settings.monitoring.alertmanager_port), *words)
+    told, fault = ask(host.login, argv, limit_s=30 + LIMIT_S * len(words)).json()
     return (told or {}), fault
 
 
-def _print(host: Host, told: dict[str, str], fault: str) -> None:
-    if fault:
-        click.echo(f"{host.name}: {fault}", err=True)
-        return
+def _print(host: Host, told: dict[str, str]) -> None:
     for name, receiver in receivers(host.plan.settings).items():
         why = told[name]
         click.echo(f"{host.name}: {name} ({receiver.shown}): {why or 'took the message'}")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
-from lockstep.cli.shared import print_json
+from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
 from lockstep.core.errors import LockstepError
-from lockstep.fleet.hosts import Host, choose, read
+from lockstep.fleet.hosts import choose, read
 from lockstep.monitoring.blackbox import Story, story
 from lockstep.monitoring.blackbox_page import render
 from lockstep.monitoring.blackbox_text import lines
@@ -22,7 +20,7 @@ _LIMIT_S = 90.0
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path))
+@INVENTORY
 @click.argument("host")
 @click.option("--before-boot", is_flag=True, help="The end of the boot before the present one.")
 @click.option(
@@ -39,7 +37,7 @@ _LIMIT_S = 90.0
     metavar="FILE",
     help="Write a page with pictures too.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The same facts for programs.")
+@AS_JSON
 def blackbox(
     inventory: Path, host: str, before_boot: bool, minutes: int, html: Path | None, as_json: bool
 ) -> None:
@@ -53,9 +51,11 @@ def blackbox(
     """
     found = _asked(inventory, host, before_boot, minutes)
     if html is not None:
-        html.write_text(render(found), encoding="utf-8")
+        with LockstepError.instead("the page cannot be written", html):
+            html.write_text(render(found), encoding="utf-8")
     if as_json:
-        print_json(_data(found))
+        series = {key: sorted(values.items()) for key, values in found.figures.items()}
+        print_json({**vars(found), "figures": series, "state": sorted(found.state.items())})
         return
     for line in lines(found):
         click.echo(line)
@@ -77,26 +77,13 @@ def _asked(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story
     }
     answer, fault = read(there.login, "blackbox", question, sudo=there.with_sudo, limit_s=_LIMIT_S)
     if fault:
-        raise LockstepError(
-            _nothing(host, there, fault), where=str(inventory), remedy=_remedy(host, there)
-        )
-    return story(host.name, recorder.name if recorder else None, minutes, answer)
-
-
-def _nothing(host: Host, there: Host, fault: str) -> str:
-    by = "" if there is host else f", which records {host.name},"
-    return f"{there.name}{by} tells nothing: {fault}"
-
-
-def _remedy(host: Host, there: Host) -> str:
-    if there is host:
-        return (
-            f"No other Spark records {host.name}: start it, and ask with --before-boot. "
+        by = f", which records {host.name}," if recorder else ""
+        remedy = (
+            f"On {there.name}: systemctl status lockstep-prometheus."
+            if recorder
+            else f"No other Spark records {host.name}: start it, and ask with --before-boot. "
             "docs/monitoring.md#black-box says how two Sparks keep each other's last minutes."
         )
-    return f"On {there.name}: systemctl status lockstep-prometheus."
-
-
-def _data(found: Story) -> dict[str, Any]:
-    series = {key: sorted(values.items()) for key, values in found.figures.items()}
-    return {**asdict(found), "figures": series, "state": sorted(found.state.items())}
+        what = f"{there.name}{by} tells nothing: {fault}"
+        raise LockstepError(what, where=str(inventory), remedy=remedy)
+    return story(host.name, recorder.name if recorder else None, minutes, answer)

@@ -12,8 +12,7 @@ import random
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from lockstep.bench.client import Client
-from lockstep.bench.clock import Clock
+from lockstep.bench.client import Client, Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import Result, Subject
 from lockstep.bench.ruler import Expected

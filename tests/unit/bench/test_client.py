@@ -9,8 +9,7 @@ from typing import Any
 import broken_engine
 from local_server import Reply, serving
 
-from lockstep.bench.client import Client
-from lockstep.bench.clock import Clock
+from lockstep.bench.client import Client, Clock
 from lockstep.bench.sample import Ask, Sample
 from lockstep.onhost.engines import ENGINES
 

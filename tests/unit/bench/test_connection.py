@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.bench.client import Client
-from lockstep.bench.clock import Clock
+from lockstep.bench.client import Client, Clock
 from lockstep.bench.sample import Ask
 
 _Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep.bench.record import figures, with_figures
+from lockstep.bench.report import page
 from lockstep.bench.results import Result, ResultError, Subject, SuiteResult, save, spread
 from lockstep.bench.ruler import Check
-from lockstep.bench.svg import bars
 from lockstep.cli.main import main
 from lockstep.recipes.recipe_file import load, parse
 
@@ -85,21 +85,22 @@ def test_the_page_is_whole_in_itself_and_shows_every_result(tmp_path: Path) -> N
     done = CliRunner().invoke(main, ["bench", "report", *map(str, paths), "-o", str(target)])
     assert done.exit_code == 0, done.output
     text = target.read_text()
-    page = Page(text)
-    assert page.open == [] and page.addresses == []
+    read = Page(text)
+    assert read.open == [] and read.addresses == []
     assert not re.search(r"url\(|@import|<script|<link|<img", text)
-    assert "History by lock: spark1 · qwen" in page.text
-    assert "aaaaaaaa 06-11" in page.text and "bbbbbbbb 07-01" in page.text
-    assert "The engine says: HTTP 400 <no images>" in page.text
-    assert page.text.count("suspect zero") == 2
+    assert "History by lock: spark1 · qwen" in read.text
+    assert "aaaaaaaa 06-11" in read.text and "bbbbbbbb 07-01" in read.text
+    assert "The engine says: HTTP 400 <no images>" in read.text
+    assert read.text.count("suspect zero") == 2
     # Two charts of bars per result, and one history.
     assert text.count("<svg") == 5
 
 
 def test_bars_are_as_long_as_their_figures() -> None:
-    drawn = bars("x", "tok/s", [("a", spread([40, 60]) or {}), ("b", spread([100]) or {})])
+    drawn = page([FIRST, SECOND])
     widths = [float(width) for width in re.findall(r'class="bar"[^>]*width="([\d.]+)"', drawn)]
-    assert widths[1] == pytest.approx(2 * widths[0], abs=0.2)
+    # The history comes first.
+    assert widths[0] / widths[1] == pytest.approx(71.5 / 62.0, abs=0.001)
 
 
 def test_without_a_result_the_remedy_is_named(

@@ -12,8 +12,7 @@ from broken_engine import MODEL, Engine, serving
 from click.testing import CliRunner, Result
 
 from lockstep.bench import ruler
-from lockstep.bench.client import Client
-from lockstep.bench.clock import Clock
+from lockstep.bench.client import Client, Clock
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import SuiteResult, load
 from lockstep.bench.ruler import Expected
@@ -237,6 +236,15 @@ def test_the_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
     result = load(tmp_path / "result.json")
     assert json.loads(text)["subject"]["model"] == result.subject.model == MODEL
     assert len(result.suites[0].samples) == 3
+
+
+def test_a_result_is_printed_for_programs_as_the_file_has_it(tmp_path: Path) -> None:
+    with serving(Engine()) as url:
+        done = run(url, tmp_path, "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["subject"]["model"]) == (0, MODEL), done.output
+    assert [suite["name"] for suite in found["suites"]] == ["decode"]
+    assert len(found["suites"][0]["samples"]) == 3
 
 
 def test_a_slower_server_is_found_and_a_run_is_noise_to_itself(tmp_path: Path) -> None:

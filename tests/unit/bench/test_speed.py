@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from simulated_engine import MODEL, Simulated, measured
 
+from lockstep.bench.client import Unreachable
+from lockstep.bench.prompts import SHAPES
 from lockstep.bench.results import SuiteResult
 from lockstep.bench.ruler import Expected, steady
 from lockstep.bench.run import ENOUGH_S, FEWEST_ROUNDS, Bench
@@ -68,6 +70,20 @@ def test_rounds_end_when_they_took_long_enough(seconds: float, rounds: int) -> N
         engine.pass_time(seconds)
         done += 1
     assert done == rounds >= FEWEST_ROUNDS
+
+
+def test_an_engine_that_goes_away_within_a_suite_gives_no_score() -> None:
+    class Gone(Simulated):
+        def get(self, path: str, timeout_s: float = 10.0) -> str | None:
+            # The canary, a warm-up of each shape, and one answer that counts.
+            if self.asked > 1 + len(SHAPES):
+                raise Unreachable(f"{path}: ConnectionRefusedError")
+            return super().get(path, timeout_s)
+
+    [suite] = measured(Gone(1), "speculation").suites
+    assert (suite.verdict, suite.summary) == ("suspect", {})
+    said = "engine or host do not answer: /metrics: ConnectionRefusedError"
+    assert checks(suite)["engine"] == ("suspect", said)
 
 
 @pytest.mark.parametrize(

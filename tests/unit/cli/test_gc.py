@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from a_probe import program
-from click.testing import CliRunner, Result
-
-from lockstep.cli.main import main
+from click.testing import Result
+from over_ssh import invoked
 
 INVENTORY = """\
 from lockstep.deploy.checked import checked
@@ -39,21 +37,11 @@ esac
 PROGRAM = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep cleanup"
 
 
-@pytest.fixture
-def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
-    return path
-
-
 def run(
     path: Path, *words: str, plan: str = PLAN, gone: str = GONE, second: str = f"echo '{NOTHING}'"
 ) -> Result:
-    folder = path.parent / "bin"
     text = SSH.replace("{plan}", plan).replace("{gone}", gone).replace("{second}", second)
-    program(folder, "ssh", text)
-    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
-    return CliRunner().invoke(main, ["gc", str(path), *words], env=environment)
+    return invoked(path.parent, text, "gc", str(path), *words)
 
 
 def calls(path: Path) -> list[str]:

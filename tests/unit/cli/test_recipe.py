@@ -52,6 +52,12 @@ def test_show_works_for_every_kind(name: str) -> None:
     assert json.loads(run("show", name, "--json").output)["name"] == name
 
 
+def test_show_gives_programs_each_figure_with_its_source() -> None:
+    found = json.loads(run("show", "mistral-small-4-119b-nvfp4-sglang", "--json").output)
+    assert found["figures"]
+    assert all({"what", "value", "source", "date"} <= set(figure) for figure in found["figures"])
+
+
 def test_check_ends_with_0_for_clean_1_for_findings_2_for_unreadable(tmp_path: Path) -> None:
     clean = tmp_path / "clean.yaml"
     clean.write_text(CLEAN)

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_probe import program
-from click.testing import CliRunner, Result
+from click.testing import Result
+from over_ssh import environment, invoked
 
 from lockstep.cli import status
-from lockstep.cli.main import main
 from lockstep.fleet import watching
 from lockstep.fleet.status_view import lines
 from lockstep.fleet.watching import Seen
@@ -69,23 +68,13 @@ def answers(**more: Any) -> str:
     return f"echo '{line}'; echo '{line}'; exec sleep 60"
 
 
-@pytest.fixture
-def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
-    return path
-
-
-def ssh(path: Path, first: str, second: str) -> dict[str, str]:
-    """The environment with an ssh that answers so."""
-    folder = path.parent / "bin"
-    program(folder, "ssh", SSH.replace("{first}", first).replace("{second}", second))
-    return {"PATH": f"{folder}:/usr/bin:/bin"}
+def ssh(first: str, second: str) -> str:
+    """An ssh that answers so."""
+    return SSH.replace("{first}", first).replace("{second}", second)
 
 
 def run(path: Path, *words: str, first: str = answers(), second: str = answers()) -> Result:
-    environment = ssh(path, first, second)
-    return CliRunner().invoke(main, ["status", str(path), *words], env=environment)
+    return invoked(path.parent, ssh(first, second), "status", str(path), *words)
 
 
 def said(**more: Any) -> str:
@@ -147,11 +136,11 @@ def test_json_has_the_same_facts(inventory: Path) -> None:
 
 
 def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
-    environment = {**os.environ, **ssh(inventory, answers(), answers())}
+    variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
     argv = [sys.executable, "-m", "lockstep.cli.main", "status", str(inventory)]
     with subprocess.Popen(
         [*argv, "--watch", "--json"],
-        env=environment,
+        env=variables,
         stdout=subprocess.PIPE,
         text=True,
         # Whoever runs the tests in the background has them ignore it.

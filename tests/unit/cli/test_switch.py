@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from a_probe import program
-from click.testing import CliRunner, Result
+from click.testing import Result
+from over_ssh import invoked
 
-from lockstep.cli.main import main
 from lockstep.cli.switch import worst
 from lockstep.core.errors import InventoryError
 from lockstep.fleet.login import login
@@ -35,18 +34,9 @@ esac
 """
 
 
-@pytest.fixture
-def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
-    return path
-
-
 def run(path: Path, *words: str, code: int = 4) -> Result:
-    folder = path.parent / "bin"
-    program(folder, "ssh", SSH.replace("{code}", str(code)))
-    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
-    return CliRunner().invoke(main, ["switch", str(path), *words], env=environment)
+    text = SSH.replace("{code}", str(code))
+    return invoked(path.parent, text, "switch", str(path), *words)
 
 
 def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from a_host_for_evidence import DATA, PLANS, answer, evidence
+from a_host_for_evidence import HOSTS, PLANS, answer, evidence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,7 +106,7 @@ def test_what_an_owner_is_asked_for_stays(said: str) -> None:
 
 def test_hosts_and_people_can_still_be_told_apart() -> None:
     own = {plan.name: answer()["answers"]["own_names"] for plan in PLANS[:1]}
-    names = known(PLANS, DATA, own)
+    names = known(HOSTS, own)
     said = (
         "SPARK-1 spark-1.attic.example.: Anna Lovelace (anna) as karl@spark-c0ffee.lan, spark-2,"
         " nas.attic.example, proxy.attic.example, 1794824001337, To Be Filled By O.E.M."
@@ -119,7 +119,7 @@ def test_hosts_and_people_can_still_be_told_apart() -> None:
 
 def test_a_name_that_is_a_word_of_the_page_does_not_make_it_unreadable() -> None:
     own = {"hosts": ["spark"], "accounts": [["nvidia", "", "nvidia"]]}
-    names = known(PLANS[:1], DATA, {PLANS[0].name: own})
+    names = known(HOSTS[:1], {PLANS[0].name: own})
     said = "nvidia-smi of dgx-spark-ota-update-meta, /home/nvidia/x"
     assert scrubbed(said, names) == "nvidia-smi of dgx-spark-ota-update-meta, /home/[account]/x"
 
@@ -153,10 +153,7 @@ PLANTED: dict[str, tuple[st.SearchStrategy[str], Callable[[str], str]]] = {
     "fingerprint": (_random, lambda text: f"SHA256:{text}"),
     "serial": (st.integers(10**9, 10**13).map(str), lambda text: f"Serial Number: {text}"),
     "machine-id": (_id(32), str),
-    "UUID": (
-        st.tuples(*(_groups(size, 1, "") for size in (8, 4, 4, 4, 12))).map("-".join),
-        str,
-    ),
+    "UUID": (st.tuples(*(_groups(size, 1, "") for size in (8, 4, 4, 4, 12))).map("-".join), str),
     "MAC": (_groups(2, 6, ":"), str),
     "MAC with dashes": (_groups(2, 6, "-"), str),
     "address": (st.tuples(*4 * [_octet]).map(".".join).filter(lambda x: x[:4] != "127."), str),

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from lockstep.bench.suites import sandbox
-from lockstep.bench.suites.exercises import check, load
+from lockstep.bench.suites.coding import check_exercises, load_exercises
 
 pytestmark = pytest.mark.slow
 
-EXERCISES = load()
+EXERCISES = load_exercises()
 
 
 def test_the_sandbox_of_this_machine_holds() -> None:
@@ -26,7 +26,7 @@ def test_a_dozen_exercises_whose_references_pass_all_and_stubs_none() -> None:
         assert len(exercise.cases) >= 6, exercise.name
         assert exercise.failed(exercise.reference) == [], exercise.name
         assert len(exercise.failed(exercise.stub)) == len(exercise.cases), exercise.name
-    check(EXERCISES[:1])
+    check_exercises(EXERCISES[:1])
 
 
 def test_values_and_errors_come_back_in_order() -> None:

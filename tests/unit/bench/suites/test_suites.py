@@ -16,8 +16,7 @@ from lockstep.bench.results import SuiteResult
 from lockstep.bench.ruler import Expected
 from lockstep.bench.run import Bench, measure
 from lockstep.bench.sample import Sample
-from lockstep.bench.suites.coding import solution
-from lockstep.bench.suites.exercises import load
+from lockstep.bench.suites.coding import load_exercises, solution
 from lockstep.bench.suites.picture import HEIGHT, WIDTH, draw
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.suites.tools import TASKS, wrong
@@ -83,7 +82,7 @@ def test_prefill_is_left_out_where_the_context_is_shorter() -> None:
 
 
 def reference(asked: dict[str, Any]) -> dict[str, Any]:
-    exercise = next(one for one in load() if one.instructions in text_of(asked))
+    exercise = next(one for one in load_exercises() if one.instructions in text_of(asked))
     return {"content": f"Here it is.\n```python\n{exercise.reference}```\n"}
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from a_probe import program
 from click.testing import CliRunner, Result
+from over_ssh import invoked
 
 from lockstep.cli.main import main
 from lockstep.inventory.settings import Floor
@@ -37,9 +37,8 @@ def sparks(folder: Path, floor: str = '{"decode_tok_s": 60}') -> Path:
 
 def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
     second = second or f'echo measuring; echo "qwen: 12.5 tok/s"; exit {code}'
-    program(folder / "bin", "ssh", SSH.replace("{second}", second))
-    environment = {"PATH": f"{folder / 'bin'}:/usr/bin:/bin"}
-    return CliRunner().invoke(main, ["bench", "gate", str(sparks(folder)), *words], env=environment)
+    text = SSH.replace("{second}", second)
+    return invoked(folder, text, "bench", "gate", str(sparks(folder)), *words)
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 0), (1, 1), (2, 2), (77, 2)])

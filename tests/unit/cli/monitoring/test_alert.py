@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-from a_probe import program
-from click.testing import CliRunner, Result
-
-from lockstep.cli.main import main
+from click.testing import Result
+from over_ssh import invoked
 
 INVENTORY = """\
 from lockstep.deploy.checked import checked
@@ -25,18 +22,9 @@ sparks = checked(
 """
 
 
-@pytest.fixture
-def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
-    return path
-
-
 def run(inventory: Path, ssh: str, *words: str) -> Result:
-    folder = inventory.parent / "bin"
-    program(folder, "ssh", f'echo "$*" > "$(dirname "$0")/asked"\n{ssh}')
-    environment = {"PATH": f"{folder}:/usr/bin:/bin"}
-    return CliRunner().invoke(main, ["alert", "test", str(inventory), *words], env=environment)
+    text = f'echo "$*" > "$(dirname "$0")/asked"\n{ssh}'
+    return invoked(inventory.parent, text, "alert", "test", str(inventory), *words)
 
 
 def test_each_receiver_that_took_the_message_is_named(inventory: Path) -> None:

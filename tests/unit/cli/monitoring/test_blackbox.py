@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_probe import program
 from click.testing import CliRunner, Result
+from over_ssh import invoked
 
 from lockstep.cli.main import main
 
@@ -33,9 +33,7 @@ ANSWER = {
     "booted": 10.0,
     "boot": None,
     "last_words": {},
-    "series": [
-        {"name": "node_load1", "labels": {}, "values": [[89.0, 1.5], [90.0, 2.5]]},
-    ],
+    "series": [{"name": "node_load1", "labels": {}, "values": [[89.0, 1.5], [90.0, 2.5]]}],
     "said": [[88.0, "netconsole-spark-1.local", "3,1,2,-;NVRM: Xid"]],
 }
 
@@ -51,10 +49,7 @@ def run(folder: Path, hosts: str, answer: dict[str, Any] | str, *words: str) -> 
     )
     (folder / "answer").write_text(said)
     body = f'echo "$*" > {folder}/asked\ncat >> {folder}/asked\ncat {folder}/answer'
-    program(folder / "bin", "ssh", body)
-    environment = {"PATH": f"{folder}/bin:/usr/bin:/bin"}
-    argv = ["blackbox", str(inventory), "spark-1.local", *words]
-    return CliRunner().invoke(main, argv, env=environment)
+    return invoked(folder, body, "blackbox", str(inventory), "spark-1.local", *words)
 
 
 def question(folder: Path) -> dict[str, Any]:
@@ -89,6 +84,12 @@ def test_the_same_for_programs_and_as_a_page(tmp_path: Path) -> None:
     assert found["figures"]["load"] == [[89.0, 1.5], [90.0, 2.5]]
     assert found["events"] == [{"at": 88.0, "kind": "kernel", "words": "err: NVRM: Xid"}]
     assert "<h1>The last minutes of spark-1.local</h1>" in (tmp_path / "page.html").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    done = run(tmp_path, TWO, ANSWER, "--html", str(tmp_path / "no/page.html"))
+    said = "no/page.html: the page cannot be written; found No such file or directory."
+    assert done.exit_code == 2 and said in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from lockstep.bench.ceiling import ceiling
 from lockstep.bench.ruler import FASTEST_TOK_S
+from lockstep.bench.subject import ceiling
 from lockstep.fit import catalogue
 from lockstep.recipes.sizing import Serving
 
