@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, layout, output, taken
+from lockstep.onhost.core import atomic, errors, layout, output, taken
 from lockstep.onhost.core.program import command
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
@@ -210,17 +210,10 @@ class Build:
 
     def activate(self) -> None:
         """Point `current` at this generation, in one step."""
-        try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            record = {}
-        if not taken.every(record):
+        if not taken.every(atomic.read_json(self.record) or {}):
             raise errors.Problem("this generation has not passed its check: run `check` first")
         current = Path(self.spec["current"])
-        temporary = current.with_name(f".current-{os.getpid()}")
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(self.home.name)
-        temporary.replace(current)
+        atomic.link(current, self.home.name)
         output.say(f"{current} -> {self.home.name}")
 
 

@@ -65,7 +65,7 @@ def fault(version: str, name: str, config: Any) -> str | None:
             said, beside = _first_line(error), ""
             remedy = "build the environment anew, or name another vLLM"
             if _of_transformers(error):
-                beside = f" with transformers {_transformers()}"
+                beside = f" with transformers {installed('transformers') or '(not installed)'}"
                 remedy = "name another transformers (engine.transformers) or another vLLM"
             return (
                 f"recipe {name}: vLLM {version} cannot import its class {architecture}{beside}: "
@@ -120,8 +120,9 @@ def _first_line(error: Exception) -> str:
     return text.partition(" (/")[0] if isinstance(error, ImportError) else text
 
 
-def _transformers() -> str:
+def installed(name: str) -> str | None:
+    """Installed version of a distribution, None where it is not installed."""
     try:
-        return importlib.metadata.version("transformers")
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+        return None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from lockstep.onhost.core import errors, file_lock, output
+from lockstep.onhost.core import atomic, errors, file_lock, output
 from lockstep.onhost.fetch import content, growth, peer_client
 
 #: Copies from peers at once.
@@ -94,13 +94,11 @@ class Store:
         pip: Pip,
         copier: peer_client.Copier,
         beat: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = output.say,
     ) -> None:
         self._folder = folder
         self._pip = pip
         self._copier = copier
         self._beat = beat
-        self._say = say
         self._under_way = folder / ".pip"
         self._before = 0
         self.links = folder / "wheels"
@@ -121,8 +119,8 @@ class Store:
             missing = list({each.sha256: each for each in wheels if not self._whole(each)}.values())
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
-                self._say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
-                with growth.repeated(lambda: self._say(self._progress(title, missing))):
+                output.say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
+                with growth.repeated(lambda: output.say(self._progress(title, missing))):
                     self._fetch(missing)
         for wheel in wheels:
             self._link(wheel)
@@ -206,10 +204,7 @@ class Store:
         link, target = self.links / wheel.file, f"../{wheel.sha256}"
         if link.is_symlink() and str(link.readlink()) == target:
             return
-        new = self.links / f".{wheel.sha256}.{os.getpid()}"
-        new.unlink(missing_ok=True)
-        new.symlink_to(target)
-        new.replace(link)
+        atomic.link(link, target)
 
 
 def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:

@@ -21,7 +21,7 @@ import json
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,12 +133,9 @@ def parse_pin(reference: str, platform: str, origin: str) -> Pin:
 
 def check(docker: docker_api.Docker, pin: Pin) -> bool:
     """Whether the pinned image is here. Problem when what is here is for another platform."""
-    try:
-        image = docker.json("GET", f"/images/{pin.reference}/json")
-    except docker_api.DockerError as error:
-        if error.status == 404:
-            return False
-        raise
+    image = docker.json("GET", f"/images/{pin.reference}/json", none=(404,))
+    if image is None:
+        return False
     _check_platform(pin, "/".join([image.get("Os", "?"), image.get("Architecture", "?")]))
     # With Docker's containerd store the image's own id is the manifest's digest.
     digests = [entry.partition("@")[2] for entry in image.get("RepoDigests") or []]
@@ -157,7 +154,6 @@ def fetch(
     login: tuple[str, str] | None,
     copier: peer_client.Copier,
     claim: claims.Claim,
-    say: Callable[[str], None] = output.say,
 ) -> None:
     """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
     origin = registry.Registry(pin.origin, login)
@@ -166,7 +162,7 @@ def fetch(
         manifest = found.manifest(pin.name)
         _check_platform(pin, found.platform(manifest))
         told = f"image {pin.source_name}"
-        with growth.repeated(lambda: say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
+        with growth.repeated(lambda: output.say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
             found.fill(manifest)
     except registry.Refused as error:
         raise failure(pin, str(error)) from error
@@ -194,7 +190,6 @@ def load(
     store: Path,
     paths: layout.Paths,
     claim: claims.Claim,
-    say: Callable[[str], None] = output.say,
 ) -> None:
     """Let Docker take the image from the store. Problem with the cause and its remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
@@ -202,15 +197,12 @@ def load(
     turn = file_lock.held(paths.run / "image-face.lock")
     with turn, loopback_registry.serving(pin.local, store):
         try:
-            events = docker.stream("POST", "/images/create", query)
-            _follow(events, pin, claim, say)
+            _follow(docker.stream("POST", "/images/create", query), pin, claim)
         except docker_api.DockerError as error:
             raise failure(pin, str(error)) from error
 
 
-def _follow(
-    events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim, say: Callable[[str], None]
-) -> None:
+def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim) -> None:
     every: set[str] = set()
     done: set[str] = set()
     told = time.monotonic()
@@ -227,7 +219,7 @@ def _follow(
             done.add(layer)
         if time.monotonic() - told >= PROGRESS_S:
             told = time.monotonic()
-            say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
+            output.say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
 
 
 def failure(pin: Pin, message: str) -> errors.Problem:

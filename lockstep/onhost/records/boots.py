@@ -13,7 +13,6 @@ Durations are seconds since boot: without a battery the clock may be wrong after
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -169,11 +168,7 @@ def _keep(paths: layout.Paths, record: Record, now: Boot) -> None:
     kept = replace(record, boots=(*record.boots, now)[-_KEPT:])
     atomic.write_json(paths.boots, asdict(kept), mode=0o600)
     # An engine may freeze the host in the seconds that a file system waits with a new name.
-    folder = os.open(paths.boots.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic.flush(paths.boots.parent)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

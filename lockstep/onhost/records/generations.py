@@ -40,10 +40,7 @@ def newest(paths: layout.Paths) -> Record | None:
 def _read(paths: layout.Paths) -> Iterator[Record]:
     named = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
     for path in sorted(named, key=lambda path: -int(path.stem)):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
+        record = atomic.read_json(path)
         if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
             yield record
 

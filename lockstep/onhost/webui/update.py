@@ -118,9 +118,7 @@ def _unit_back(paths: layout.Paths, unit: str, known: record.Record) -> None:
     if path.read_text(encoding="utf-8") == text:
         return
     atomic.write(path, text)
-    done = runner.run(["systemctl", "daemon-reload"], timeout=120)
-    if done.returncode:
-        raise errors.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+    runner.must("systemctl", "daemon-reload", timeout=120)
 
 
 def ready(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records import packages
+from lockstep.onhost.records import ours, packages
 
 
 class Apt:
@@ -72,7 +72,7 @@ def test_what_came_goes_with_what_came_for_it_alone(
     apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there: list[str] = []
-    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
+    monkeypatch.setattr(ours, "home_of", lambda name: "/" if name in there else None)
     packages.note(paths, ["prometheus=prometheus", "curl"])
     before = sorted(apt.here)
     kept = packages.Noted(["prometheus"], {"prometheus": ["prometheus"]}, before)
@@ -106,7 +106,7 @@ def test_a_package_and_an_account_that_were_here_stay(
     apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     apt.here.add("prometheus")
-    monkeypatch.setattr(packages, "_is_account", lambda _: True)
+    monkeypatch.setattr(ours, "home_of", lambda _: "/nonexistent")
     packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.here.add("exporter")
     assert packages.purge(paths, ["prometheus", "exporter"]) == ["exporter"]
@@ -117,7 +117,7 @@ def test_one_that_stays_keeps_the_account(
     apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there: list[str] = []
-    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
+    monkeypatch.setattr(ours, "home_of", lambda name: "/" if name in there else None)
     packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.here |= {"prometheus", "exporter"}
     there.append("prometheus")
@@ -167,7 +167,7 @@ def test_one_that_makes_no_account_does_not_keep_it(
     apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there: list[str] = []
-    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
+    monkeypatch.setattr(ours, "home_of", lambda name: "/" if name in there else None)
     packages.note(paths, ["prometheus=prometheus", "jq"])
     apt.here |= {"prometheus", "jq"}
     there.append("prometheus")
