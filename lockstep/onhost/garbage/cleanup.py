@@ -75,11 +75,7 @@ def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) 
 
 
 def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
-    try:
-        docker.json("DELETE", f"/images/{item.name}")
-    except docker_api.DockerError as error:
-        if error.status != 404:
-            raise
+    docker.json("DELETE", f"/images/{item.name}", none=(404,))
     digest = item.name.partition("@")[2]
     image_store.forget(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")
