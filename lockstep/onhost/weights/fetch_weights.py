@@ -18,13 +18,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import errors, layout, output, program
 from lockstep.onhost.fetch import claims, peer_client
-from lockstep.onhost.weights import (
-    hub_cache,
-    weights_sources,
-    weights_spec,
-    weights_state,
-    weights_store,
-)
+from lockstep.onhost.weights import hub_cache, weights_spec, weights_state, weights_store
 
 # What `lockstep.deploy.copying` calls these files before this program has begun.
 CLAIM = "weights"
@@ -73,8 +67,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Peers that wait for the weights wait for the claim of that name, which comes later.
     name = "small" if options.small else CLAIM
     with claims.held(paths, name, weights_state.absent(spec)) as claim:
-        sources = weights_sources.Sources(spec, token, copier, claim)
-        store = weights_store.Store(spec, sources, options.workers)
+        store = weights_store.Store(spec, token, copier, claim, options.workers)
         for repository in spec.repositories:
             fetch(store, spec, repository, "small files" if options.small else "complete")
     copier.told("weights")
