@@ -1484,7 +1484,7 @@ GUARDS = (
     Guard(
         "a folder of somebody else's does not go with an engine's",
         f"{ONHOST}/removal/places.py",
-        "if there and was_absent(kept_record, path):",
+        "if there and was_absent(record, path):",
         "if there:",
         "tests/unit/onhost/removal/test_plan.py",
     ),

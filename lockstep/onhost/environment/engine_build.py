@@ -245,9 +245,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     os.environ.update(spec["proxy"])
     build = Build(spec, argv[0])
     build.home.mkdir(parents=True, exist_ok=True)
-    if argv[0] in FETCHING:
-        with build.content.shared(paths or layout.Paths()):
-            getattr(build, argv[0])()
-    else:
+    sharing = build.content.shared(paths or layout.Paths())
+    with sharing if argv[0] in FETCHING else contextlib.nullcontext():
         getattr(build, argv[0])()
     return errors.EXIT_DONE

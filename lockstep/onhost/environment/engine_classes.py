@@ -30,14 +30,9 @@ class Unreadable(Exception):
 
 
 def config(version: str, recipe: Mapping[str, Any]) -> Any:
-    """The configuration of a recipe's checkpoint, as vLLM itself reads it.
+    """The configuration of a recipe's checkpoint, as vLLM itself reads it; else Unreadable.
 
-    Args:
-        version: What vLLM calls itself.
-        recipe: {"name", "argv", "checkpoint"}; the last is as `lockstep.host.specs` makes it.
-
-    Raises:
-        Unreadable: it cannot.
+    The recipe's "checkpoint" is as `lockstep.host.specs` makes it.
     """
     with _named(recipe["checkpoint"]) as folder:
         try:

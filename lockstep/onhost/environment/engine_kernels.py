@@ -145,11 +145,8 @@ def _attended(query: Any, keys: Any, values: Any, scale: float) -> Any:
 
 
 def _qkv() -> tuple[Any, Any, Any]:
-    return (
-        _random(TOKENS, HEADS, HEAD),
-        _random(TOKENS, KV_HEADS, HEAD),
-        _random(TOKENS, KV_HEADS, HEAD),
-    )
+    query = _random(TOKENS, HEADS, HEAD)
+    return query, _random(TOKENS, KV_HEADS, HEAD), _random(TOKENS, KV_HEADS, HEAD)
 
 
 def _flash_attention() -> tuple[Any, Any]:

@@ -25,11 +25,8 @@ class Run(Protocol):
 class Repository:
     """One working copy, by git itself: uv knows fewer kinds of URL than git.
 
-    Args:
-        folder: The working copy.
-        source: "git" (address), "branch" and "commit".
-        store: Folder of bundles, each named by its commit.
-        run: Runs git where it may take long.
+    `source` has "git" (an address), "branch" and "commit". A bundle in `store` has the name of its
+    commit. `run` is for what may take long.
     """
 
     def __init__(self, folder: Path, source: dict[str, Any], store: Path, run: Run) -> None:

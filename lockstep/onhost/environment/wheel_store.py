@@ -79,14 +79,7 @@ def variables(index: str | None, more: Sequence[str], others: Sequence[str] = ()
 
 
 class Store:
-    """The folder, filled from peers, else by pip.
-
-    Args:
-        folder: Where the files are.
-        pip: Asks the indexes.
-        copier: Asks the peers.
-        beat: Called whenever there is progress.
-    """
+    """The folder, filled from peers, else by pip; `beat` is called whenever there is progress."""
 
     def __init__(
         self,
@@ -110,9 +103,7 @@ class Store:
     def bring(self, title: str, wheels: Sequence[Wheel]) -> None:
         """Fetch what is not here, and link all under their names. Problem when one cannot be had.
 
-        Args:
-            title: What they are for, for lines of progress.
-            wheels: What to bring.
+        `title` begins the lines of progress.
         """
         with file_lock.held(self._folder / ".locks/wheels"):
             self._salvage(wheels)

@@ -37,10 +37,8 @@ class Offer:
 class Store:
     """The folders, and what the programs that fill them say about what is to come.
 
-    Args:
-        hub: The hub's cache, whose blobs are named by hash.
-        flat: Folders of files named by hash.
-        folder: Where offers and claims are.
+    `hub` is the hub's cache and `flat` are folders of files, all named by hash; `folder` has offers
+    and claims.
     """
 
     def __init__(self, hub: Path, flat: tuple[Path, ...], folder: Path) -> None:

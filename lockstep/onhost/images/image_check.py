@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import errors, output, runner, taken
+from lockstep.onhost.core import atomic, errors, output, runner, taken
 from lockstep.onhost.core.program import PROGRAMS
 
 FOLDER = Path("/var/cache/lockstep")
@@ -71,17 +71,10 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
 def unanswered(folder: Path, image: str | None) -> str | None:
     """Why the engine of an image could not be asked; None where it answered, or was never asked.
 
-    Args:
-        folder: Of the records.
-        image: REPOSITORY@sha256:DIGEST, or None: no image.
+    `folder` has the records, and `image` is REPOSITORY@sha256:DIGEST.
     """
-    if image is None:
-        return None
-    try:
-        record = json.loads((folder / _file(image)).read_text(encoding="utf-8"))
-        return str(record["unanswered"]) if record["unanswered"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    record = atomic.read_json(folder / _file(image)) if image else None
+    return (record or {}).get("unanswered") or None
 
 
 def _file(reference: str) -> str:

@@ -27,12 +27,7 @@ class Refused(Exception):
 
 
 class Registry:
-    """A repository.
-
-    Args:
-        base: `https://HOST/v2/REPOSITORY`.
-        login: User and password, None for what everybody may have.
-    """
+    """A repository at `https://HOST/v2/REPOSITORY`; `login` is a user and a password."""
 
     def __init__(self, base: str, login: tuple[str, str] | None = None) -> None:
         self._base = base

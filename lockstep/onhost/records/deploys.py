@@ -207,13 +207,9 @@ def _locked(file: TextIO, mine: Deploy, patience_s: float) -> bool:
 
 @contextlib.contextmanager
 def none_beside(what: str, paths: layout.Paths) -> Iterator[None]:
-    """Keep deploys away from this host meanwhile.
+    """Keep deploys away from this host meanwhile; one that meets it is told `what` is done here.
 
-    Args:
-        what: What is done here, for the deploy that meets it.
-
-    Raises:
-        Problem: a deploy is under way.
+    Problem when a deploy is under way.
     """
     mine = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, what, time.time())
     with _taken(mine, paths.deploy_lock, 0.0) as other:
@@ -238,8 +234,7 @@ def holder(path: Path) -> Deploy | None:
 def other_than(mine: Deploy, path: Path) -> Deploy | None:
     """The deploy that has the lock and keeps it, None where this is `mine`.
 
-    Raises:
-        Problem: nobody took it.
+    Problem when nobody took it.
     """
     began = time.monotonic()
     while True:

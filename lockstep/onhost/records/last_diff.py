@@ -24,10 +24,8 @@ def load(paths: layout.Paths) -> dict[str, Any] | None:
 def take(asked: dict[str, Any], paths: layout.Paths | None = None) -> dict[str, Any]:
     """Keep {"differences": [{"severity", "kind", "item", "how"}], "more", "unknown"}.
 
-    "more" differences are left out; "unknown" is why what could not be told.
-
-    Raises:
-        OSError: it cannot be written.
+    "more" differences are left out; "unknown" is why what could not be told. OSError where it
+    cannot be written.
     """
     paths = paths or layout.Paths()
     kept = {"at": round(time.time(), 1), **asked}

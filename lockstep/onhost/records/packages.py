@@ -74,11 +74,8 @@ def note(paths: layout.Paths, names: Sequence[str]) -> None:
 def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
     """Remove those of the names that are noted; every package that went.
 
-    One that a package of somebody else's needs by now stays, and stays noted.
-
-    Raises:
-        Problem: apt or dpkg refuses.
-        OSError: the record cannot be written.
+    One that a package of somebody else's needs by now stays, and stays noted. Problem when apt or
+    dpkg refuses, OSError when the record cannot be written.
     """
     kept = load(paths)
     known = _listed()

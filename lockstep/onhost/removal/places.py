@@ -27,12 +27,7 @@ _ENGINE = ("store", "uv-cache", "current", "[0-9a-f]" * 12)
 
 
 def files(paths: layout.Paths, scripts: str) -> list[str]:
-    """Files and links of ours outside our own folders.
-
-    Args:
-        paths: The host.
-        scripts: Folder of scripts, which operators have scripts in too.
-    """
+    """Files and links of ours outside our own folders; operators have `scripts` of theirs, too."""
     recorded = {str(file["path"]) for each in generations.records(paths) for file in each["files"]}
     outside = {path for path in recorded if not ours.in_homes(path)}
     found_here = {*_scanned(paths.root, "/etc"), *_scanned(paths.root, scripts)}
@@ -110,10 +105,7 @@ def changed_folders(
 ) -> dict[str, str]:
     """Folder → mode and owners before, of those to which a deploy gave others that it still has.
 
-    Args:
-        paths: The host.
-        record: What was here before.
-        given: Folder → "folder", mode and owners that a deploy gives it.
+    `given` says what a deploy gives: folder → "folder", mode and owners.
     """
     if not record.whole:
         return {}

@@ -96,12 +96,7 @@ def fault(database: Path) -> str:
 
 
 def chats_since(data: Path, since: float) -> int | None:
-    """Chats that were begun or continued after a time; None where the database cannot tell.
-
-    Args:
-        data: The folder with the database.
-        since: Seconds of Unix time.
-    """
+    """Chats that were begun or continued after a time (Unix, s); None where that is not told."""
     try:
         with _opened(data / DATABASE) as connection:
             query = "SELECT count(*) FROM chat WHERE updated_at > ?"

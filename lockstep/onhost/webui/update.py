@@ -164,10 +164,7 @@ def _wait(url: str, alive: Callable[[], None]) -> None:
 def ended(paths: layout.Paths, unit: str, result: str) -> None:
     """Have image and data return, where an update was under way and the unit failed.
 
-    Args:
-        paths: Of the host.
-        unit: The unit.
-        result: systemd's word for how it ended ($SERVICE_RESULT).
+    `result` is systemd's word for how it ended ($SERVICE_RESULT).
     """
     known = record.load(paths)
     # Stopped on purpose, or with the host: the next start goes on.
@@ -211,14 +208,9 @@ def listed(paths: layout.Paths, volume: str) -> dict[str, object]:
 
 
 def restored(paths: layout.Paths, unit: str, volume: str, saved: Saved, unpacked: Path) -> None:
-    """Begin again with data of a backup; where they do not serve, the present ones return.
+    """Begin again with data of a backup, whose files are in `unpacked`.
 
-    Args:
-        paths: Of the host.
-        unit: Open WebUI's unit.
-        volume: Its volume.
-        saved: The backup.
-        unpacked: The folder with its files.
+    Where they do not serve, the present ones return.
     """
     known, place = record.load(paths), data.folder(paths, volume)
     if place is None or not known.image:

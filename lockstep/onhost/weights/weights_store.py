@@ -28,14 +28,7 @@ class Store:
     """The cache of a specification, filled `workers` files at a time.
 
     Borrowed files are fetched, checked and repaired in the repository that they come from
-    (`weights_spec.Repository.parts`).
-
-    Args:
-        spec: What is to be there.
-        token: Access token of the hub.
-        copier: Asks the peers.
-        claim: Tells peers that wait that this host is still at it.
-        workers: Files at a time.
+    (`weights_spec.Repository.parts`). `claim` tells peers that wait that this host is still at it.
     """
 
     def __init__(
