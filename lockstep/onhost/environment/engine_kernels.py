@@ -53,9 +53,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _differs(
-    kernel: Callable[[], tuple[Any, Any]],
-    environment: Mapping[str, str],
-    prefixes: tuple[str, ...],
+    kernel: Callable[[], tuple[Any, Any]], environment: Mapping[str, str], prefixes: tuple[str, ...]
 ) -> float:
     import torch
 
@@ -288,14 +286,12 @@ def _workspace() -> Any:
     return _of(f"{_MARLIN}:marlin_make_workspace_new")(torch.device("cuda"))
 
 
-def _marlin_fp8(weight: Any) -> tuple[Any, ...]:
-    made: tuple[Any, ...] = _of(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
-    return made
+def _marlin_fp8(weight: Any) -> Any:
+    return _of(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
 
 
-def _marlin_fp4(weight: Any) -> tuple[Any, ...]:
-    made: tuple[Any, ...] = _of(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
-    return made
+def _marlin_fp4(weight: Any) -> Any:
+    return _of(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
 
 
 def _mixed(hidden: Any, up: Any, down: Any, shares: Any, chosen: Any) -> Any:

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lockstep.onhost.core import errors, file_lock, output
 from lockstep.onhost.fetch import peer_client, url_login
 
-
-class Run(Protocol):
-    """Runs a command; errors.Problem when it fails."""
-
-    def __call__(self, *argv: str, **environment: str) -> None:
-        """One command and its arguments; more variables by name."""
+#: Runs a command, with more variables by name; errors.Problem when it fails.
+Run = Callable[..., None]
 
 
 class Repository:

@@ -178,10 +178,7 @@ class Store:
         """`engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and whom it waits for."""
         whole = sum(map(self._whole, wheels))
         here = growth.size(self._under_way)
-        for wheel in wheels:
-            path = self._folder / wheel.sha256
-            partial = path.with_name(path.name + content.PARTIAL)
-            here += content.size(path) or content.size(partial)
+        here += sum(content.begun(self._folder / wheel.sha256) for wheel in wheels)
         if here != self._before:
             self._beat()
         self._before = here
@@ -193,9 +190,8 @@ class Store:
     def _link(self, wheel: Wheel) -> None:
         self.links.mkdir(parents=True, exist_ok=True)
         link, target = self.links / wheel.file, f"../{wheel.sha256}"
-        if link.is_symlink() and str(link.readlink()) == target:
-            return
-        atomic.link(link, target)
+        if not (link.is_symlink() and str(link.readlink()) == target):
+            atomic.link(link, target)
 
 
 def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:

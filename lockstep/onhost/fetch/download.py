@@ -58,7 +58,7 @@ def download(source: Callable[[], Source], target: Path, name: str) -> None:
     trying again useless.
     """
     spoiled = False
-    partial = target.with_name(f"{target.name}.incomplete")
+    partial = content.partial(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     fruitless = 0
     while True:

@@ -39,7 +39,7 @@ def told(folder: Path, grown: Callable[[], None] = lambda: None) -> Iterator[Non
         more = f"{folder.name} +{gained / 1e6:.0f} MB" if gained > 0 else "still at it"
         output.say(f"  {output.duration(time.monotonic() - began)}: {more}")
 
-    with repeated(tell, PERIOD_S, at_end=False):
+    with repeated(tell, period_s=PERIOD_S, at_end=False):
         yield
 
 

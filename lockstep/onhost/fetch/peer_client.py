@@ -192,14 +192,9 @@ class Copier:
         return Answer("no")
 
     def _copy(
-        self,
-        peer: Peer,
-        name: str,
-        size: int,
-        target: Path,
-        proves: Callable[[Path], bool] | None,
+        self, peer: Peer, name: str, size: int, target: Path, proves: Callable[[Path], bool] | None
     ) -> bool:
-        partial = target.with_name(target.name + content.PARTIAL)
+        partial = content.partial(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             same = self._transfer(peer, name, size, partial)

@@ -170,10 +170,7 @@ def _made_of(home: Path) -> str:
 
 
 def _images(
-    paths: layout.Paths,
-    docker: docker_api.Docker,
-    every: list[generations.Record],
-    text: str,
+    paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record], text: str
 ) -> Iterator[Item]:
     newest = paths.generations / f"{every[0]['number']:04}.json"
     for note in sorted(paths.pulled.glob("*.json")):
@@ -200,10 +197,7 @@ def reference(note: Path) -> str:
 
 
 def _compiled(
-    paths: layout.Paths,
-    docker: docker_api.Docker,
-    every: list[generations.Record],
-    text: str,
+    paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record], text: str
 ) -> Iterator[Item]:
     """What engines compiled for themselves, in folders named by engine id or image digest."""
     units = {Path(file["path"]).stem for record in every for file in record["files"]}

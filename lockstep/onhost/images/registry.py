@@ -79,14 +79,11 @@ class Registry:
         try:
             with download.opened(request) as response:
                 content: Any = json.load(response)
+            return "Bearer " + (content.get("token") or content["access_token"])
         except urllib.error.HTTPError as error:
             raise Refused(f"unauthorized: {error.code} from {realm}") from error
-        except ValueError as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise Refused(f"unauthorized: no token from {realm}") from error
-        token = content.get("token") or content.get("access_token")
-        if not isinstance(token, str):
-            raise Refused(f"unauthorized: no token from {realm}")
-        return f"Bearer {token}"
 
 
 def meaning(error: urllib.error.HTTPError) -> str:

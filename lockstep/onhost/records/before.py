@@ -40,7 +40,7 @@ def keep(
     What an earlier rollout from the same generation kept, and did not bring to an end, stays: the
     files now may be half its own.
     """
-    newest = next(iter(generations.records(paths)), {}).get("number", 0)
+    newest = generations.number(paths)
     kept = there(paths)
     if kept is None or kept["since"] != newest:
         kept = {"since": newest, "current": current, "points": None, "files": [], "absent": []}

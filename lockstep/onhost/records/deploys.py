@@ -53,14 +53,9 @@ _SAID = 2000
 
 @dataclass(frozen=True)
 class Deploy:
-    """Who deploys.
+    """Who deploys: a person (an account) at a machine (`origin`), in a run of its own name.
 
-    Attributes:
-        run: This run's own name.
-        person: The account on the operator's machine.
-        origin: That machine.
-        what: "deploy of spark".
-        began: When, by that machine's clock, Unix time.
+    `what` is "deploy of spark", and `began` is Unix time by that machine's clock.
     """
 
     run: str

@@ -37,6 +37,11 @@ def newest(paths: layout.Paths) -> Record | None:
     return next(_read(paths), None)
 
 
+def number(paths: layout.Paths) -> int:
+    """The number of the newest record; 0 without one."""
+    return int((newest(paths) or {}).get("number", 0))
+
+
 def _read(paths: layout.Paths) -> Iterator[Record]:
     named = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
     for path in sorted(named, key=lambda path: -int(path.stem)):

@@ -32,8 +32,7 @@ class Config:
     Attributes:
         to: Other repositories that each night's backup goes to.
         keep: How many of which time stay: "daily", "weekly", "monthly".
-        unit: Open WebUI's unit; "" where it has none.
-        volume: Its volume.
+        unit: Open WebUI's unit, and `volume` its volume; "" where it has none.
     """
 
     to: tuple[str, ...]
@@ -44,12 +43,9 @@ class Config:
 
 @dataclass(frozen=True)
 class Saved:
-    """One snapshot.
+    """One snapshot by restic's id, made `at` (Unix time, s).
 
-    Attributes:
-        id: restic's own.
-        at: When it was made, seconds of Unix time.
-        tags: Ours, and one each of "generation=NUMBER" and "image=IMAGE".
+    Of its tags one is ours, the others are "generation=NUMBER" and "image=IMAGE".
     """
 
     id: str

@@ -61,12 +61,9 @@ class Stays(NamedTuple):
 
 @dataclass
 class Plan:
-    """Of one host.
+    """What goes from one host, in the order of its actions, and what stays.
 
-    Attributes:
-        goes: In the order in which it is done.
-        stays: What a deploy uses or may have changed, and stays.
-        unknown: What cannot be known here, a sentence each.
+    `unknown` is what cannot be known here, a sentence each.
     """
 
     goes: list[Item] = field(default_factory=list)

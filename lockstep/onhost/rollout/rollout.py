@@ -102,8 +102,7 @@ def _token_where_clients_ask(target: config.Target) -> None:
 
 def back(paths: layout.Paths, why: str) -> int:
     """Return to the previous generation on record; what is hot is started again."""
-    now = next(iter(generations.records(paths)), None)
-    previous = generations.previous(paths)
+    now, previous = generations.newest(paths), generations.previous(paths)
     if now is None or previous is None:
         raise errors.Problem("there is no record of a previous generation to return to")
     kept = before.of_records(previous, now)

@@ -56,10 +56,7 @@ class Verdict:
 
 
 def decide(
-    rates: Sequence[float],
-    least: float | None,
-    share: float | None,
-    accepted: float | None,
+    rates: Sequence[float], least: float | None, share: float | None, accepted: float | None
 ) -> Verdict:
     """Compare the mean of some runs with the floor.
 

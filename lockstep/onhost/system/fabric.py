@@ -118,11 +118,7 @@ def _check(text: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    actions = {
-        "try": "apply it for some seconds",
-        "keep": "let it stay",
-        "back": "take it back",
-    }
+    actions = {"try": "apply it for some seconds", "keep": "let it stay", "back": "take it back"}
     options = trial.options(__doc__, argv, actions)
     fabric = Fabric(paths or layout.Paths())
     text = sys.stdin.read() if options.action == "try" else ""

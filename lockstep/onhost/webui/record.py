@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lockstep.onhost.core import atomic, errors, layout, schema
-from lockstep.onhost.records import generations, restic
+from lockstep.onhost.records import restic
 from lockstep.onhost.records.restic import Saved
 from lockstep.onhost.webui import data
 
@@ -69,12 +69,9 @@ class Update:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A copy that an image is to be given when it comes in the place of another one.
+    """The number of a copy that an image is to be given when it comes in the place of another one.
 
-    Attributes:
-        image: The image.
-        number: Of the copy.
-        until: When that is no longer so, seconds of Unix time.
+    From `until` (Unix time, s) on that is no longer so.
     """
 
     image: str
@@ -188,12 +185,6 @@ def _say(paths: layout.Paths, made: Snapshot) -> None:
     folder = kept_data(paths, made.number).parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     atomic.write_json(folder / "about.json", asdict(made), mode=0o600)
-
-
-def generation(paths: layout.Paths) -> int:
-    """The number of this host's generation; 0 where none is on record."""
-    newest = generations.newest(paths)
-    return int(newest["number"]) if newest else 0
 
 
 def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:

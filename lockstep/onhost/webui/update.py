@@ -33,6 +33,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.engine.ready import MainProcess
+from lockstep.onhost.records import generations
 from lockstep.onhost.records.restic import Saved
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
@@ -137,7 +138,7 @@ def ready(
         if wrong:
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
-    now = record.Record(image, lines, record.generation(paths), last=known.last)
+    now = record.Record(image, lines, generations.number(paths), last=known.last)
     if known.update:
         now = replace(now, last="")
     if now != known:

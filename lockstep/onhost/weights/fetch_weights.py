@@ -1,6 +1,6 @@
 """Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
 
-usage: fetch-weights SPEC.json [--token-file FILE] [--workers N] [--small]
+usage: fetch-weights SPEC.json [--token-file FILE] [--small]
 
 What another Spark of this deploy has is copied from it, what an earlier one is fetching is waited
 for, the rest comes from the hub. Resumes; several files at a time; a complete repository costs no
@@ -50,7 +50,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser = program.parser(__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--token-file", type=Path, metavar="FILE")
-    parser.add_argument("--workers", type=int, default=4, metavar="N")
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args(argv)
     try:
@@ -67,7 +66,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Peers that wait for the weights wait for the claim of that name, which comes later.
     name = "small" if options.small else CLAIM
     with claims.held(paths, name, weights_state.absent(spec)) as claim:
-        store = weights_store.Store(spec, token, copier, claim, options.workers)
+        store = weights_store.Store(spec, token, copier, claim)
         for repository in spec.repositories:
             fetch(store, spec, repository, "small files" if options.small else "complete")
     copier.told("weights")

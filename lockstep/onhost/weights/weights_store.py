@@ -25,7 +25,7 @@ EXIT_DISK_FULL = 5
 
 
 class Store:
-    """The cache of a specification, filled `workers` files at a time.
+    """The cache of a specification, filled several files at a time.
 
     Borrowed files are fetched, checked and repaired in the repository that they come from
     (`weights_spec.Repository.parts`). `claim` tells peers that wait that this host is still at it.
@@ -37,12 +37,10 @@ class Store:
         token: str | None,
         copier: peer_client.Copier,
         claim: claims.Claim,
-        workers: int,
     ) -> None:
         self._spec = spec
         self._copier = copier
         self._claim = claim
-        self._workers = workers
         self._hub, self._login = url_login.apart(spec.hub)
         # Who writes a login into an address means that server; the token is for the public hub.
         self._headers = self._login or ({"Authorization": f"Bearer {token}"} if token else {})
@@ -75,8 +73,7 @@ class Store:
             download.several(
                 lambda file: self._fetch(part, file),
                 order,
-                self._workers,
-                lambda file, _: self._stamp(part, file),
+                done=lambda file, _: self._stamp(part, file),
             )
 
     def progress(self, part: weights_spec.Part) -> str:

@@ -335,7 +335,7 @@ def test_blobs_have_the_names_that_the_lock_gives_them(spec):
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
     parsed = weights_spec.parse(spec.read_text())
-    store = weights_store.Store(parsed, None, peer_client.Copier(None), claims.Claim(None), 4)
+    store = weights_store.Store(parsed, None, peer_client.Copier(None), claims.Claim(None))
     parts = parsed.repositories[0].parts
 
     def unreadable(*_: object) -> None:
@@ -512,7 +512,7 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     blobs.mkdir()
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
-    store = weights_store.Store(parsed, None, copier, claims.Claim(None), 4)
+    store = weights_store.Store(parsed, None, copier, claims.Claim(None))
     line = store.progress(repository)
     assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB, waiting for spark2"
 
