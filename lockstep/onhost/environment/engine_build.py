@@ -24,8 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output, taken
-from lockstep.onhost.core.program import command
+from lockstep.onhost.core import atomic, errors, layout, output, program, taken
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
 
@@ -205,7 +204,7 @@ class Build:
     def check(self) -> None:
         """Ask the engine itself, which imports all of it."""
         question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
-        check = command("engine-check", str(self.record), python=str(self.python))
+        check = program.command("engine-check", str(self.record), python=str(self.python))
         self.run(*check, LOCKSTEP_ENGINE=question)
 
     def activate(self) -> None:
@@ -234,8 +233,7 @@ def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     path = Path(argv[1]) if len(argv) == 2 else SPEC
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))

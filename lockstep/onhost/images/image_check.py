@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import atomic, errors, output, runner, taken
-from lockstep.onhost.core.program import PROGRAMS
+from lockstep.onhost.core import atomic, errors, output, program, runner, taken
 
 FOLDER = Path("/var/cache/lockstep")
 TIMEOUT_S = 300.0
@@ -54,7 +52,7 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
     done = run(
         ("python3", "/lockstep", "image-answer", engine, "/question.json"),
         {},
-        *("--mount", f"type=bind,source={PROGRAMS},target=/lockstep,readonly"),
+        *("--mount", f"type=bind,source={program.PROGRAMS},target=/lockstep,readonly"),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     )
     try:
@@ -84,8 +82,7 @@ def _file(reference: str) -> str:
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     reference, engine = argv
     name = _file(reference)
     question = FOLDER / "questions" / name

@@ -79,7 +79,8 @@ class Registry:
         try:
             with download.opened(request) as response:
                 content: Any = json.load(response)
-            return "Bearer " + (content.get("token") or content["access_token"])
+            token: str = content.get("token") or content["access_token"]
+            return "Bearer " + token
         except urllib.error.HTTPError as error:
             raise Refused(f"unauthorized: {error.code} from {realm}") from error
         except (ValueError, LookupError, TypeError) as error:

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output
+from lockstep.onhost.core import atomic, errors, layout, output, program
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -101,8 +101,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print(json.dumps(shown, indent=1))
         return errors.EXIT_DONE
     if argv != ["record"]:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     try:
         contents = json.load(sys.stdin)
     except ValueError as error:

@@ -42,8 +42,8 @@ class Actions:
             try:
                 at_once[kind](items)
             except (errors.Problem, OSError) as error:
-                failed += [(item, _why(error)) for item in items]
-            return failed
+                return [(item, _why(error)) for item in items]
+            return []
         one: Callable[[Item], None] = getattr(self, f"_{kind}")
         for item in items:
             try:

@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lockstep.onhost.core import errors, file_lock, output, program, runner
-from lockstep.onhost.core.program import command
 
 _LIMIT_S = 60.0
 
@@ -54,7 +53,7 @@ class Trial:
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # First: this connection may not live to see the next command.
-            must([*argv, *command(self.program, "back")])
+            must([*argv, *program.command(self.program, "back")])
             apply()
         except errors.Problem:
             self.disarm()
