@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from lockstep.onhost.core import atomic, errors, file_lock, output
 from lockstep.onhost.fetch import claims, content, download, growth, peer_client, url_login
-from lockstep.onhost.weights import weights_spec, weights_state
+from lockstep.onhost.weights import hub_cache, weights_spec, weights_state
 
 PROGRESS_S = 10.0
 EXIT_NO_ACCESS = 3
@@ -45,7 +45,22 @@ class Store:
         # Who writes a login into an address means that server; the token is for the public hub.
         self._headers = self._login or ({"Authorization": f"Bearer {token}"} if token else {})
 
-    def remove(self, part: weights_spec.Part, paths: Iterable[str]) -> None:
+    def bring(self, repository: weights_spec.Repository, what: str) -> None:
+        """Make one repository complete, and say that `what` is there. Problem when it cannot."""
+        for part in repository.parts:
+            hub_cache.noted(self._spec.cache_dir, part.model.replace("/", "--"), part.revision)
+        for part in repository.parts:
+            corrupt = self.verify(part)
+            if corrupt:
+                files = f"{len(corrupt)} corrupt files: {', '.join(corrupt)}"
+                output.say(f"weights {part.model}: {files}; fetching them again")
+                self._remove(part, corrupt)
+            self._download(part)
+        self.merge(repository)
+        self._write_refs(repository)
+        output.say(f"weights {repository.model}: {what} at {self._spec.model_path(repository)}")
+
+    def _remove(self, part: weights_spec.Part, paths: Iterable[str]) -> None:
         """Remove files from the snapshot together with the blobs behind them."""
         snapshot = self._spec.snapshot(part.model, part.revision)
         for path in paths:
@@ -55,7 +70,7 @@ class Store:
             # A blob may be shared with another revision; a broken one is broken there too.
             blob.unlink(missing_ok=True)
 
-    def download(self, part: weights_spec.Part) -> None:
+    def _download(self, part: weights_spec.Part) -> None:
         """Fetch what is missing. Problem of the first file that could not be had."""
         snapshot = self._spec.snapshot(part.model, part.revision)
         missing = [file for file in part.files if not (snapshot / file.path).exists()]
@@ -140,7 +155,7 @@ class Store:
         shutil.rmtree(merged, ignore_errors=True)
         new.rename(merged)
 
-    def write_refs(self, repository: weights_spec.Repository) -> None:
+    def _write_refs(self, repository: weights_spec.Repository) -> None:
         """Point the names that an engine may ask for (`main`) at the pinned revision."""
         refs = self._spec.repository_folder(repository.model) / "refs"
         for ref in repository.refs:
