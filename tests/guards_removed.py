@@ -1040,8 +1040,8 @@ GUARDS = (
     Guard(
         "what is on trial comes back by itself",
         f"{ONHOST}/system/trial.py",
-        "must([*argv, *command(",
-        "list([*argv, *command(",
+        "must([*argv, *program.command(",
+        "list([*argv, *program.command(",
         "tests/unit/onhost/system/test_fabric.py tests/unit/onhost/system/test_firewall.py",
     ),
     Guard(
@@ -1484,7 +1484,7 @@ GUARDS = (
     Guard(
         "a folder of somebody else's does not go with an engine's",
         f"{ONHOST}/removal/places.py",
-        "if there and was_absent(kept_record, path):",
+        "if there and was_absent(record, path):",
         "if there:",
         "tests/unit/onhost/removal/test_plan.py",
     ),

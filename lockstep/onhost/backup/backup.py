@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
-from lockstep.onhost.records import deploys
+from lockstep.onhost.records import deploys, generations
 from lockstep.onhost.records.restic import Config, Repository, Saved, config
 from lockstep.onhost.webui import data, record, update
 
@@ -68,7 +68,7 @@ def now(paths: layout.Paths, found: Config) -> None:
             data.copy(place, staged / "data", live=True)
         what = [staged, *(path for path in _records(paths) if path.exists())]
         known = record.load(paths)
-        tags = [TAG, f"generation={record.generation(paths)}", f"image={known.image}"]
+        tags = [TAG, f"generation={generations.number(paths)}", f"image={known.image}"]
         made, at = own.save(what, tags, exclude=[own.password]), time.time()
     finally:
         data.remove(staged)

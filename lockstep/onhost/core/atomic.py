@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 #: Of a new file before it has its name. A deploy removes what a killed program left behind.
 PREFIX = ".lockstep-"
@@ -45,3 +46,28 @@ def write(path: Path, text: str, *, mode: int = 0o644, owner: Owner = None) -> N
 def write_json(path: Path, value: object, *, mode: int = 0o644, owner: Owner = None) -> None:
     """`write` of a JSON document."""
     write(path, json.dumps(value, indent=1) + "\n", mode=mode, owner=owner)
+
+
+def read_json(path: Path) -> Any:
+    """A JSON document; None where there is none that can be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def link(path: Path, target: str) -> None:
+    """Replace a symbolic link, or what is in its place."""
+    new = path.with_name(f"{PREFIX}{path.name}.{os.getpid()}")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(path)
+
+
+def flush(path: Path) -> None:
+    """Have a file's text, or the names in a folder, on disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -37,12 +37,9 @@ class Listener(ThreadingHTTPServer):
 
 
 def send(
-    handler: BaseHTTPRequestHandler,
-    path: Path,
-    with_body: bool,
-    headers: dict[str, str] | None = None,
+    handler: BaseHTTPRequestHandler, path: Path, headers: dict[str, str] | None = None
 ) -> None:
-    """Answer with a file, from the byte that `Range: bytes=N-` names."""
+    """Answer GET or HEAD with a file, from the byte that `Range: bytes=N-` names."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         match = _RANGE.fullmatch(handler.headers.get("Range", ""))
@@ -52,7 +49,7 @@ def send(
             return
         part = {"Content-Range": f"bytes {start}-{size - 1}/{size}"} if match else {}
         _head(handler, 206 if match else 200, size - start, {**(headers or {}), **part})
-        if with_body and start < size:
+        if handler.command != "HEAD" and start < size:
             handler.connection.sendfile(file, start, size - start)
             # Copies are read once, and an engine needs the memory of their page cache.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
+
+from lockstep.onhost.core import errors
 
 PYTHON = "/usr/bin/python3"
 #: Where the deploy puts the package; Python runs the folder's `__main__.py`.
@@ -15,6 +18,12 @@ def command(word: str, *arguments: str, python: str = PYTHON) -> tuple[str, ...]
     `python`: the system's has nothing but the standard library.
     """
     return (python, PROGRAMS, word, *arguments)
+
+
+def usage(doc: str | None) -> int:
+    """Print a module's docstring to whoever used its program wrongly; the exit code for that."""
+    print((doc or "").strip(), file=sys.stderr)
+    return errors.EXIT_USAGE
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:

@@ -24,3 +24,11 @@ def run(
         raise errors.Problem(f"{argv[0]}: command not found") from error
     except subprocess.TimeoutExpired as error:
         raise errors.Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
+
+
+def must(*argv: str, timeout: float = 60.0) -> None:
+    """Run a command that has to succeed. Problem with the end of what it said where it fails."""
+    done = run(list(argv), timeout)
+    if done.returncode != 0:
+        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+        raise errors.Problem(f"{' '.join(argv)} failed: {said}")

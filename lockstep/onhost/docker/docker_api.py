@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,16 +53,12 @@ class Docker:
 
     @contextmanager
     def _answer(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, str] | None = None,
-        headers: dict[str, str] | None = None,
+        self, method: str, path: str, query: dict[str, str] | None
     ) -> Iterator[http.client.HTTPResponse]:
         target = f"{path}?{urllib.parse.urlencode(query)}" if query else path
         connection = _Connection(self._path, self._timeout)
         try:
-            connection.request(method, target, headers={"Host": "docker", **(headers or {})})
+            connection.request(method, target, headers={"Host": "docker"})
             response = connection.getresponse()
             if response.status >= 400:
                 raise DockerError(response.status, _message(response.read()))
@@ -79,17 +75,30 @@ class Docker:
         finally:
             connection.close()
 
-    def json(self, method: str, path: str, query: dict[str, str] | None = None) -> Any:
-        """One request, its JSON answer (None when empty). DockerError or Unreachable."""
-        with self._answer(method, path, query) as response:
-            body = response.read()
+    def json(
+        self,
+        method: str,
+        path: str,
+        query: dict[str, str] | None = None,
+        *,
+        none: Sequence[int] = (),
+    ) -> Any:
+        """One request, its JSON answer: None when it is empty, and for a status of `none`.
+
+        Raises DockerError or Unreachable.
+        """
+        try:
+            with self._answer(method, path, query) as response:
+                body = response.read()
+        except DockerError as error:
+            if error.status not in none:
+                raise
+            return None
         return json.loads(body) if body.strip() else None
 
-    def stream(
-        self, method: str, path: str, query: dict[str, str], headers: dict[str, str] | None = None
-    ) -> Iterator[dict[str, Any]]:
+    def stream(self, method: str, path: str, query: dict[str, str]) -> Iterator[dict[str, Any]]:
         """One request whose answer is a stream of JSON objects, one per line, as they come."""
-        with self._answer(method, path, query, headers) as response:
+        with self._answer(method, path, query) as response:
             while line := response.readline():
                 if line.strip():
                     yield json.loads(line)
@@ -107,33 +116,21 @@ class Docker:
 
     def container(self, name: str) -> dict[str, Any] | None:
         """The container of that name, running or not; None where there is none."""
-        try:
-            path = f"/containers/{urllib.parse.quote(name, safe='')}/json"
-            found: dict[str, Any] = self.json("GET", path)
-        except DockerError as error:
-            if error.status == 404:
-                return None
-            raise
+        path = f"/containers/{urllib.parse.quote(name, safe='')}/json"
+        found: dict[str, Any] | None = self.json("GET", path, none=(404,))
         return found
 
     def kill(self, name: str) -> None:
         """Kill a container's processes; no error where none runs."""
-        try:
-            self.json("POST", f"/containers/{urllib.parse.quote(name, safe='')}/kill")
-        except DockerError as error:
-            # 409: it does not run.
-            if error.status not in (404, 409):
-                raise
+        path = f"/containers/{urllib.parse.quote(name, safe='')}/kill"
+        # 409: it does not run.
+        self.json("POST", path, none=(404, 409))
 
     def remove(self, name: str) -> None:
         """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
-        try:
-            path = f"/containers/{urllib.parse.quote(name, safe='')}"
-            self.json("DELETE", path, {"force": "1"})
-        except DockerError as error:
-            # 409: somebody else is removing it already (`docker run --rm`).
-            if error.status not in (404, 409):
-                raise
+        path = f"/containers/{urllib.parse.quote(name, safe='')}"
+        # 409: somebody else is removing it already (`docker run --rm`).
+        self.json("DELETE", path, {"force": "1"}, none=(404, 409))
 
 
 def ours(labels: Mapping[str, str] | None) -> bool:

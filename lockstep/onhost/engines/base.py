@@ -25,10 +25,7 @@ LOADING = (
     re.compile(r"oading .*checkpoint shards:\s+\d+% Completed \| (?P<done>\d+)/(?P<all>\d+)"),
     "loading weights, file {done} of {all}",
 )
-CAPTURING = (
-    re.compile(r"Captur\w+ .*?(?P<percent>\d+)%\|"),
-    "capturing CUDA graphs, {percent} %",
-)
+CAPTURING = (re.compile(r"Captur\w+ .*?(?P<percent>\d+)%\|"), "capturing CUDA graphs, {percent} %")
 OPEN = (re.compile(r"Application startup complete"), "port open")
 
 

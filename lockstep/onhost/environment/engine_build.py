@@ -24,8 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import errors, layout, output, taken
-from lockstep.onhost.core.program import command
+from lockstep.onhost.core import atomic, errors, layout, output, program, taken
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
 
@@ -205,22 +204,15 @@ class Build:
     def check(self) -> None:
         """Ask the engine itself, which imports all of it."""
         question = json.dumps({key: self.spec[key] for key in engine_check.ASKED})
-        check = command("engine-check", str(self.record), python=str(self.python))
+        check = program.command("engine-check", str(self.record), python=str(self.python))
         self.run(*check, LOCKSTEP_ENGINE=question)
 
     def activate(self) -> None:
         """Point `current` at this generation, in one step."""
-        try:
-            record = json.loads(self.record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            record = {}
-        if not taken.every(record):
+        if not taken.every(atomic.read_json(self.record) or {}):
             raise errors.Problem("this generation has not passed its check: run `check` first")
         current = Path(self.spec["current"])
-        temporary = current.with_name(f".current-{os.getpid()}")
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(self.home.name)
-        temporary.replace(current)
+        atomic.link(current, self.home.name)
         output.say(f"{current} -> {self.home.name}")
 
 
@@ -241,8 +233,7 @@ def _run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if not argv or argv[0] not in STAGES or len(argv) > 2:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     path = Path(argv[1]) if len(argv) == 2 else SPEC
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
@@ -252,9 +243,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     os.environ.update(spec["proxy"])
     build = Build(spec, argv[0])
     build.home.mkdir(parents=True, exist_ok=True)
-    if argv[0] in FETCHING:
-        with build.content.shared(paths or layout.Paths()):
-            getattr(build, argv[0])()
-    else:
+    sharing = build.content.shared(paths or layout.Paths())
+    with sharing if argv[0] in FETCHING else contextlib.nullcontext():
         getattr(build, argv[0])()
     return errors.EXIT_DONE

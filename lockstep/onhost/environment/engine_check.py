@@ -31,14 +31,6 @@ ASKED = ("id", "engine_cuda", "waive_kernels", "recipes")
 TRIPLE = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
-def version(name: str) -> str | None:
-    """Installed version of a distribution, None where it is not installed."""
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def cuda_fault(expected: str | None, found: str | None, torch: str) -> str | None:
     """What is wrong with PyTorch's build, or None."""
     if expected is None:
@@ -75,7 +67,7 @@ def flashinfer_fault(engine: str, recipes: Sequence[Mapping[str, Any]]) -> str |
     wanted = [line for line in demands if line.startswith(TRIPLE[0]) and ";" not in line]
     off = ("VLLM_USE_FLASHINFER_SAMPLER", "0")
     users = [recipe["name"] for recipe in recipes if off not in recipe["environment"].items()]
-    if not wanted or not users or version(TRIPLE[0]):
+    if not wanted or not users or engine_classes.installed(TRIPLE[0]):
         return None
     return (
         f"recipe {', '.join(users)}: vLLM {engine} wants {wanted[0]}, which is not installed: it "
@@ -114,9 +106,9 @@ def no_kernel() -> str | None:
 
 def examine(asked: dict[str, Any]) -> dict[str, Any]:
     """Everything the record holds."""
-    engine = version("vllm")
+    engine = engine_classes.installed("vllm")
     parts = engine_parts.Parts(engine or "")
-    triple = {name: version(name) for name in TRIPLE}
+    triple = {name: engine_classes.installed(name) for name in TRIPLE}
     faults = [triple_fault(triple)]
     try:
         import torch
@@ -125,7 +117,7 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
         faults.append(cuda_fault(asked["engine_cuda"], cuda, torch.__version__))
     except Exception as error:
         cuda = None
-        faults.append(f"torch {version('torch')} cannot be imported: {error}")
+        faults.append(f"torch {engine_classes.installed('torch')} cannot be imported: {error}")
     if engine is None:
         faults.append("vllm is not installed")
     else:
@@ -139,7 +131,7 @@ def examine(asked: dict[str, Any]) -> dict[str, Any]:
     faults += [*parts.faults, *(() if waived else parts.wrong)]
     return {
         "version": engine,
-        "torch": version("torch"),
+        "torch": engine_classes.installed("torch"),
         "cuda": cuda,
         "flashinfer": triple,
         "agreed": parts.agreed,

@@ -30,14 +30,9 @@ class Unreadable(Exception):
 
 
 def config(version: str, recipe: Mapping[str, Any]) -> Any:
-    """The configuration of a recipe's checkpoint, as vLLM itself reads it.
+    """The configuration of a recipe's checkpoint, as vLLM itself reads it; else Unreadable.
 
-    Args:
-        version: What vLLM calls itself.
-        recipe: {"name", "argv", "checkpoint"}; the last is as `lockstep.host.specs` makes it.
-
-    Raises:
-        Unreadable: it cannot.
+    The recipe's "checkpoint" is as `lockstep.host.specs` makes it.
     """
     with _named(recipe["checkpoint"]) as folder:
         try:
@@ -65,7 +60,7 @@ def fault(version: str, name: str, config: Any) -> str | None:
             said, beside = _first_line(error), ""
             remedy = "build the environment anew, or name another vLLM"
             if _of_transformers(error):
-                beside = f" with transformers {_transformers()}"
+                beside = f" with transformers {installed('transformers') or '(not installed)'}"
                 remedy = "name another transformers (engine.transformers) or another vLLM"
             return (
                 f"recipe {name}: vLLM {version} cannot import its class {architecture}{beside}: "
@@ -120,8 +115,9 @@ def _first_line(error: Exception) -> str:
     return text.partition(" (/")[0] if isinstance(error, ImportError) else text
 
 
-def _transformers() -> str:
+def installed(name: str) -> str | None:
+    """Installed version of a distribution, None where it is not installed."""
     try:
-        return importlib.metadata.version("transformers")
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
+        return None

@@ -53,9 +53,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _differs(
-    kernel: Callable[[], tuple[Any, Any]],
-    environment: Mapping[str, str],
-    prefixes: tuple[str, ...],
+    kernel: Callable[[], tuple[Any, Any]], environment: Mapping[str, str], prefixes: tuple[str, ...]
 ) -> float:
     import torch
 
@@ -145,11 +143,8 @@ def _attended(query: Any, keys: Any, values: Any, scale: float) -> Any:
 
 
 def _qkv() -> tuple[Any, Any, Any]:
-    return (
-        _random(TOKENS, HEADS, HEAD),
-        _random(TOKENS, KV_HEADS, HEAD),
-        _random(TOKENS, KV_HEADS, HEAD),
-    )
+    query = _random(TOKENS, HEADS, HEAD)
+    return query, _random(TOKENS, KV_HEADS, HEAD), _random(TOKENS, KV_HEADS, HEAD)
 
 
 def _flash_attention() -> tuple[Any, Any]:
@@ -291,14 +286,12 @@ def _workspace() -> Any:
     return _of(f"{_MARLIN}:marlin_make_workspace_new")(torch.device("cuda"))
 
 
-def _marlin_fp8(weight: Any) -> tuple[Any, ...]:
-    made: tuple[Any, ...] = _of(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
-    return made
+def _marlin_fp8(weight: Any) -> Any:
+    return _of(f"{_MARLIN}_fp8:marlin_quant_fp8_torch")(weight, -1)
 
 
-def _marlin_fp4(weight: Any) -> tuple[Any, ...]:
-    made: tuple[Any, ...] = _of(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
-    return made
+def _marlin_fp4(weight: Any) -> Any:
+    return _of(f"{_MARLIN}_fp4:rand_marlin_weight_nvfp4_like")(weight, 16)
 
 
 def _mixed(hidden: Any, up: Any, down: Any, shares: Any, chosen: Any) -> Any:

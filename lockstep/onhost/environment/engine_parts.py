@@ -86,15 +86,35 @@ class Parts:
             names = dict.fromkeys(part for part, _ in self.wanted)
             self.unasked += [f"{why_not}: {', '.join(names)}"] if names else []
             return
-        with _Apart(kernel) as apart:
-            for (part, environment), recipes in self.wanted.items():
-                said = apart.run(part, dict(environment))
-                if isinstance(said, float):
-                    self.agreed[part] = max(said, self.agreed.get(part, 0.0))
-                elif said.startswith(engine_kernels.UNASKED):
-                    self.unasked.append(f"{part}: {said.removeprefix(engine_kernels.UNASKED)}")
-                else:
-                    self.wrong += self._told([part], said, recipes)
+        for part, recipes, said in self._outcomes(kernel):
+            if isinstance(said, float):
+                self.agreed[part] = max(said, self.agreed.get(part, 0.0))
+            elif said.startswith(engine_kernels.UNASKED):
+                self.unasked.append(f"{part}: {said.removeprefix(engine_kernels.UNASKED)}")
+            else:
+                self.wrong += self._told([part], said, recipes)
+
+    def _outcomes(
+        self, kernel: engine_kernels.Kernel
+    ) -> Iterator[tuple[str, list[str], float | str]]:
+        """Each wanted part with its recipes, and what its kernel gave, as `engine_kernels.run`.
+
+        Kernels have a process, and another one after each that failed: CUDA recovers from nothing.
+        """
+        pool: ProcessPoolExecutor | None = None
+        for (part, environment), recipes in self.wanted.items():
+            pool = pool or ProcessPoolExecutor(1, get_context("spawn"))
+            said: float | str
+            try:
+                said = pool.submit(kernel, part, dict(environment), VLLM.prefixes).result()
+            except BrokenProcessPool:
+                said = "its kernel ended the process"
+            if not isinstance(said, float):
+                pool.shutdown()
+                pool = None
+            yield part, recipes, said
+        if pool:
+            pool.shutdown()
 
     def _told(
         self, parts: Iterable[str], what: str, recipes: Iterable[str] = ()
@@ -105,34 +125,6 @@ class Parts:
             f"recipe {', '.join(dict.fromkeys(users))}: vLLM {self.version}, "
             f"{', '.join(dict.fromkeys(parts))}: {what}",
         )
-
-
-class _Apart:
-    """A process for kernels, and another one after each that failed: CUDA recovers from nothing."""
-
-    def __init__(self, kernel: engine_kernels.Kernel) -> None:
-        self._kernel = kernel
-        self._pool: ProcessPoolExecutor | None = None
-
-    def run(self, part: str, environment: Mapping[str, str]) -> float | str:
-        """As `engine_kernels.run`."""
-        self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"))
-        asked = self._pool.submit(self._kernel, part, environment, VLLM.prefixes)
-        try:
-            said = asked.result()
-        except BrokenProcessPool:
-            said = "its kernel ended the process"
-        if not isinstance(said, float):
-            self.__exit__()
-        return said
-
-    def __enter__(self) -> _Apart:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool:
-            self._pool.shutdown()
-        self._pool = None
 
 
 def traits(config: Any) -> frozenset[str]:

@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from lockstep.onhost.core import errors, file_lock, output
 from lockstep.onhost.fetch import peer_client, url_login
 
-
-class Run(Protocol):
-    """Runs a command; errors.Problem when it fails."""
-
-    def __call__(self, *argv: str, **environment: str) -> None:
-        """One command and its arguments; more variables by name."""
+#: Runs a command, with more variables by name; errors.Problem when it fails.
+Run = Callable[..., None]
 
 
 class Repository:
     """One working copy, by git itself: uv knows fewer kinds of URL than git.
 
-    Args:
-        folder: The working copy.
-        source: "git" (address), "branch" and "commit".
-        store: Folder of bundles, each named by its commit.
-        run: Runs git where it may take long.
+    `source` has "git" (an address), "branch" and "commit". A bundle in `store` has the name of its
+    commit. `run` is for what may take long.
     """
 
     def __init__(self, folder: Path, source: dict[str, Any], store: Path, run: Run) -> None:

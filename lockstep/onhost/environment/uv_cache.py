@@ -18,12 +18,7 @@ _POINTER = r"cause: Failed to deserialize cache entry"
 
 
 def broken(said: str, cache: Path) -> bool:
-    """Whether what uv said speaks of its cache.
-
-    Args:
-        said: The end of what it wrote to standard error.
-        cache: Its folder.
-    """
+    """Whether the end of what uv wrote to standard error speaks of its cache, a folder."""
     # uv folds its messages to a width of its own.
     said = " ".join(said.split())
     patterns = (_UNREADABLE.format(re.escape(str(cache))), _NAMELESS, _POINTER)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from lockstep.onhost.core import errors, file_lock, output
+from lockstep.onhost.core import atomic, errors, file_lock, output
 from lockstep.onhost.fetch import content, growth, peer_client
 
 #: Copies from peers at once.
@@ -79,14 +79,7 @@ def variables(index: str | None, more: Sequence[str], others: Sequence[str] = ()
 
 
 class Store:
-    """The folder, filled from peers, else by pip.
-
-    Args:
-        folder: Where the files are.
-        pip: Asks the indexes.
-        copier: Asks the peers.
-        beat: Called whenever there is progress.
-    """
+    """The folder, filled from peers, else by pip; `beat` is called whenever there is progress."""
 
     def __init__(
         self,
@@ -94,13 +87,11 @@ class Store:
         pip: Pip,
         copier: peer_client.Copier,
         beat: Callable[[], None] = lambda: None,
-        say: Callable[[str], None] = output.say,
     ) -> None:
         self._folder = folder
         self._pip = pip
         self._copier = copier
         self._beat = beat
-        self._say = say
         self._under_way = folder / ".pip"
         self._before = 0
         self.links = folder / "wheels"
@@ -112,17 +103,15 @@ class Store:
     def bring(self, title: str, wheels: Sequence[Wheel]) -> None:
         """Fetch what is not here, and link all under their names. Problem when one cannot be had.
 
-        Args:
-            title: What they are for, for lines of progress.
-            wheels: What to bring.
+        `title` begins the lines of progress.
         """
         with file_lock.held(self._folder / ".locks/wheels"):
             self._salvage(wheels)
             missing = list({each.sha256: each for each in wheels if not self._whole(each)}.values())
             if missing:
                 of = f"{len(missing)} of {len(wheels)} wheels to fetch"
-                self._say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
-                with growth.repeated(lambda: self._say(self._progress(title, missing))):
+                output.say(f"{title}: {of}{_total(', {:.0f} MB', missing)}")
+                with growth.repeated(lambda: output.say(self._progress(title, missing))):
                     self._fetch(missing)
         for wheel in wheels:
             self._link(wheel)
@@ -189,10 +178,7 @@ class Store:
         """`engine, vllm: 3 of 12 wheels, 1200 of 9800 MB`, and whom it waits for."""
         whole = sum(map(self._whole, wheels))
         here = growth.size(self._under_way)
-        for wheel in wheels:
-            path = self._folder / wheel.sha256
-            partial = path.with_name(path.name + content.PARTIAL)
-            here += content.size(path) or content.size(partial)
+        here += sum(content.begun(self._folder / wheel.sha256) for wheel in wheels)
         if here != self._before:
             self._beat()
         self._before = here
@@ -204,12 +190,8 @@ class Store:
     def _link(self, wheel: Wheel) -> None:
         self.links.mkdir(parents=True, exist_ok=True)
         link, target = self.links / wheel.file, f"../{wheel.sha256}"
-        if link.is_symlink() and str(link.readlink()) == target:
-            return
-        new = self.links / f".{wheel.sha256}.{os.getpid()}"
-        new.unlink(missing_ok=True)
-        new.symlink_to(target)
-        new.replace(link)
+        if not (link.is_symlink() and str(link.readlink()) == target):
+            atomic.link(link, target)
 
 
 def _batches(wheels: Iterable[Wheel]) -> Iterator[list[Wheel]]:

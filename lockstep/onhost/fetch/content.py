@@ -54,6 +54,16 @@ def size(path: Path) -> int:
         return 0
 
 
+def partial(path: Path) -> Path:
+    """Where what has come of a file is, until all of it has."""
+    return path.with_name(path.name + PARTIAL)
+
+
+def begun(path: Path) -> int:
+    """Bytes of a file, or of what has come of it."""
+    return size(path) or size(partial(path))
+
+
 def matches(path: Path, name: str) -> bool:
     """Whether the file's content is what `name` says."""
     digest = hasher(name, path.stat().st_size)

@@ -58,7 +58,7 @@ def download(source: Callable[[], Source], target: Path, name: str) -> None:
     trying again useless.
     """
     spoiled = False
-    partial = target.with_name(f"{target.name}.incomplete")
+    partial = content.partial(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     fruitless = 0
     while True:
@@ -161,16 +161,10 @@ def several(
     workers: int = 4,
     done: Callable[[T, R], None] = lambda thing, result: None,
 ) -> None:
-    """Do ``work`` with each of the things, some at a time, and begin none after a failure.
+    """Do `work` with each of the things in their order, some at a time.
 
-    Args:
-        work: What to do with one.
-        things: In the order in which they are begun.
-        workers: How many at a time.
-        done: Told of each that is done and what ``work`` gave, always by this thread.
-
-    Raises:
-        Exception: the first that ``work`` or ``done`` raises.
+    `done` is told of each and what `work` gave, always by this thread. The first exception of
+    either is raised, and none is begun after it.
     """
     with ThreadPoolExecutor(workers) as pool:
         jobs = {pool.submit(work, each): each for each in things}

@@ -15,42 +15,47 @@ from pathlib import Path
 from lockstep.onhost.core import output
 
 PERIOD_S = 10.0
-#: A walk takes this share of the time at most, however many files there are.
+#: Telling takes this share of the time at most, however many files a folder has.
 _SHARE = 0.1
 
 
 @contextlib.contextmanager
-def told(
-    folder: Path,
-    say: Callable[[str], None] | None = None,
-    grown: Callable[[], None] = lambda: None,
-) -> Iterator[None]:
+def told(folder: Path, grown: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Say every 10 s, while the block runs, how long it has taken and what `folder` has gained.
 
-    Args:
-        folder: What is filled.
-        say: Prints a line; None as all programs here do.
-        grown: Called where the folder's size has changed since the last line.
+    `grown` is called where the folder's size has changed since the last line.
     """
-    over = threading.Event()
-    arguments = (folder, over, say or output.say, grown)
-    watcher = threading.Thread(target=_watch, args=arguments, name="growth", daemon=True)
-    watcher.start()
-    try:
+    began = time.monotonic()
+    before = last = size(folder)
+
+    def tell() -> None:
+        nonlocal last
+        now = size(folder)
+        if now != last:
+            grown()
+        last = now
+        # Pruning can make the folder smaller than it was.
+        gained = now - before
+        more = f"{folder.name} +{gained / 1e6:.0f} MB" if gained > 0 else "still at it"
+        output.say(f"  {output.duration(time.monotonic() - began)}: {more}")
+
+    with repeated(tell, period_s=PERIOD_S, at_end=False):
         yield
-    finally:
-        over.set()
-        watcher.join()
 
 
 @contextlib.contextmanager
-def repeated(tell: Callable[[], None], period_s: float = PERIOD_S) -> Iterator[None]:
+def repeated(
+    tell: Callable[[], None], period_s: float = PERIOD_S, *, at_end: bool = True
+) -> Iterator[None]:
     """Call `tell` every `period_s` seconds while the block runs, and once at its good end."""
     over = threading.Event()
 
     def telling() -> None:
-        while not over.wait(period_s):
+        took = 0.0
+        while not over.wait(max(period_s, took / _SHARE)):
+            started = time.monotonic()
             tell()
+            took = time.monotonic() - started
 
     teller = threading.Thread(target=telling, name="progress", daemon=True)
     teller.start()
@@ -59,7 +64,8 @@ def repeated(tell: Callable[[], None], period_s: float = PERIOD_S) -> Iterator[N
     finally:
         over.set()
         teller.join()
-    tell()
+    if at_end:
+        tell()
 
 
 def size(folder: Path) -> int:
@@ -75,23 +81,3 @@ def size(folder: Path) -> int:
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
     return total
-
-
-def _watch(
-    folder: Path, over: threading.Event, say: Callable[[str], None], grown: Callable[[], None]
-) -> None:
-    began = time.monotonic()
-    before = last = size(folder)
-    walk = time.monotonic() - began
-    while not over.wait(max(PERIOD_S, walk / _SHARE)):
-        started = time.monotonic()
-        now = size(folder)
-        gained = now - before
-        if now != last:
-            grown()
-        last = now
-        walk = time.monotonic() - started
-        passed = output.duration(time.monotonic() - began)
-        # Pruning can make the folder smaller than it was.
-        more = f"{folder.name} +{gained / 1e6:.0f} MB" if gained > 0 else "still at it"
-        say(f"  {passed}: {more}")

@@ -7,13 +7,14 @@ slow to answer or wrong is left out, and a copy goes on from the byte where it e
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -80,15 +81,9 @@ class Answer(NamedTuple):
 class Copier:
     """Brings content from peers; safe to use from several threads at once."""
 
-    def __init__(
-        self,
-        lease: Lease | None,
-        say: Callable[[str], None] = output.say,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, lease: Lease | None, say: Callable[[str], None] = output.say) -> None:
         self._lease = lease
         self._say = say
-        self._sleep = sleep
         self._lock = threading.Lock()
         self._refused: set[tuple[str, str]] = set()
         self._strikes: Counter[str] = Counter()
@@ -159,7 +154,7 @@ class Copier:
         with self._lock:
             self._waiting[peer.name] += 1
         try:
-            self._sleep(POLL_S)
+            time.sleep(POLL_S)
         finally:
             with self._lock:
                 self._waiting[peer.name] -= 1
@@ -182,16 +177,13 @@ class Copier:
         return False
 
     def _ask(self, peer: Peer, name: str) -> Answer:
-        connection = self._connection(peer)
+        assert self._lease is not None
         try:
-            connection.request("HEAD", f"/content/{name}", headers=self._headers())
-            response = connection.getresponse()
-            response.read()
+            with _asked(self._lease, peer, "HEAD", f"/content/{name}") as response:
+                response.read()
         except (OSError, http.client.HTTPException):
             self._strike(peer)
             return Answer("gone")
-        finally:
-            connection.close()
         if response.status == 200:
             return Answer("here", size=int(response.headers.get("Content-Length") or 0))
         if response.status == 202:
@@ -200,14 +192,9 @@ class Copier:
         return Answer("no")
 
     def _copy(
-        self,
-        peer: Peer,
-        name: str,
-        size: int,
-        target: Path,
-        proves: Callable[[Path], bool] | None,
+        self, peer: Peer, name: str, size: int, target: Path, proves: Callable[[Path], bool] | None
     ) -> bool:
-        partial = target.with_name(target.name + content.PARTIAL)
+        partial = content.partial(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             same = self._transfer(peer, name, size, partial)
@@ -233,11 +220,9 @@ class Copier:
         if have >= size:
             partial.unlink(missing_ok=True)
             digest, have = content.hasher(name, size), 0
-        connection = self._connection(peer)
-        try:
-            range_ = {"Range": f"bytes={have}-"} if have else {}
-            connection.request("GET", f"/content/{name}", headers={**self._headers(), **range_})
-            response = connection.getresponse()
+        assert self._lease is not None
+        part = {"Range": f"bytes={have}-"} if have else {}
+        with _asked(self._lease, peer, "GET", f"/content/{name}", part) as response:
             if response.status not in (200, 206):
                 raise ConnectionError(f"HTTP {response.status}")
             if have and response.status == 200:
@@ -254,8 +239,6 @@ class Copier:
                 file.flush()
                 os.fsync(file.fileno())
                 content.forget(file.fileno())
-        finally:
-            connection.close()
         if have < size:
             raise ConnectionError(f"at {have} of {size} bytes")
         return digest.hexdigest() == name
@@ -265,24 +248,29 @@ class Copier:
             self._strikes[peer.name] += 1
             self._struck[peer.name] = time.monotonic()
 
-    def _connection(self, peer: Peer) -> http.client.HTTPConnection:
-        # No proxy: peers are on a link of their own.
-        return http.client.HTTPConnection(peer.address, peer.port, timeout=SILENCE_S)
-
-    def _headers(self) -> dict[str, str]:
-        assert self._lease is not None
-        return {"Authorization": f"Bearer {self._lease.token}"}
-
 
 def end(lease: Lease) -> None:
     """Tell every peer that this deploy is over; one that does not answer ends by itself."""
     for peer in lease.peers:
-        connection = http.client.HTTPConnection(peer.address, peer.port, timeout=5)
-        try:
-            headers = {"Authorization": f"Bearer {lease.token}", "Content-Length": "0"}
-            connection.request("POST", "/end", headers=headers)
-            connection.getresponse().read()
-        except (OSError, http.client.HTTPException):
-            continue
-        finally:
-            connection.close()
+        with (
+            contextlib.suppress(OSError, http.client.HTTPException),
+            _asked(lease, peer, "POST", "/end", {"Content-Length": "0"}, silence_s=5) as response,
+        ):
+            response.read()
+
+
+@contextlib.contextmanager
+def _asked(
+    lease: Lease,
+    peer: Peer,
+    method: str,
+    path: str,
+    headers: dict[str, str] | None = None,
+    silence_s: float = SILENCE_S,
+) -> Iterator[http.client.HTTPResponse]:
+    """A peer's answer. No proxy is asked: peers are on a link of their own."""
+    connection = http.client.HTTPConnection(peer.address, peer.port, timeout=silence_s)
+    with contextlib.closing(connection):
+        login = {"Authorization": f"Bearer {lease.token}"}
+        connection.request(method, path, headers={**login, **(headers or {})})
+        yield connection.getresponse()

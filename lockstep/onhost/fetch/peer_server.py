@@ -62,14 +62,6 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing: a journal of every request of every copy helps nobody."""
 
-    def do_HEAD(self) -> None:
-        """Whether the content is here, and how long."""
-        self._content(with_body=False)
-
-    def do_GET(self) -> None:
-        """The content."""
-        self._content(with_body=True)
-
     def do_POST(self) -> None:
         """The end of a deploy."""
         accepted = self._accepted()
@@ -87,7 +79,8 @@ class Handler(BaseHTTPRequestHandler):
         accepted = self.server.store.accepts(token) if scheme == "Bearer" else None
         return None if accepted in self.server.over else accepted
 
-    def _content(self, with_body: bool) -> None:
+    def do_GET(self) -> None:
+        """The content, or by HEAD whether it is here and how long."""
         if self._accepted() is None:
             http_listener.empty(self, 401)
             return
@@ -97,12 +90,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         store = self.server.store
         path = store.path(name)
-        coming = store.coming(name) if path is None else None
-        if coming is not None:
-            state, progress = coming
-            http_listener.empty(
-                self, 202, {"X-Lockstep-State": state, "X-Lockstep-Progress": progress}
-            )
+        if path is None and (coming := store.coming(name)):
+            headers = {"X-Lockstep-State": coming.state, "X-Lockstep-Progress": coming.progress}
+            http_listener.empty(self, 202, headers)
             return
         # A fetch that ended between the two questions has left it here.
         path = path or store.path(name)
@@ -110,9 +100,11 @@ class Handler(BaseHTTPRequestHandler):
             http_listener.empty(self, 404)
             return
         try:
-            http_listener.send(self, path, with_body)
+            http_listener.send(self, path)
         except FileNotFoundError:
             http_listener.empty(self, 404)
+
+    do_HEAD = do_GET
 
 
 def main(argv: list[str]) -> int:

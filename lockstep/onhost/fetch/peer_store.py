@@ -37,10 +37,8 @@ class Offer:
 class Store:
     """The folders, and what the programs that fill them say about what is to come.
 
-    Args:
-        hub: The hub's cache, whose blobs are named by hash.
-        flat: Folders of files named by hash.
-        folder: Where offers and claims are.
+    `hub` is the hub's cache and `flat` are folders of files, all named by hash; `folder` has offers
+    and claims.
     """
 
     def __init__(self, hub: Path, flat: tuple[Path, ...], folder: Path) -> None:
@@ -56,7 +54,8 @@ class Store:
         """The file with that content; None where it is not (yet) here."""
         # Always asked of the file system. An older listing lacks the last files of a fetch that
         # has just ended, and nothing would say any more that they were coming.
-        return next((path for path in self._places(name) if path.is_file()), None)
+        places = (folder / name for folder in self._folders())
+        return next((path for path in places if path.is_file()), None)
 
     def coming(self, name: str) -> Coming | None:
         """Whether content that is not here is on its way to this host.
@@ -100,9 +99,6 @@ class Store:
 
     def _folders(self) -> list[Path]:
         return [*self._hub.glob("models--*/blobs"), *self._flat]
-
-    def _places(self, name: str) -> list[Path]:
-        return [folder / name for folder in self._folders()]
 
     def _progress(self, held: list[Path]) -> str:
         """Changes whenever a program that holds a claim gets on: bytes, or a sign of life."""

@@ -26,8 +26,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output, runner
-from lockstep.onhost.core.program import command
+from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.systemd import units
 
@@ -106,7 +105,7 @@ def _start(document: dict[str, Any], folder: Path) -> None:
     argv = ["systemd-run", "--quiet", "--no-ask-password", "--collect", f"--unit={UNIT}"]
     argv += ["--description=Lockstep: gives content to the other Sparks of a deploy"]
     argv += [f"--property={value}" for value in _PROPERTIES]
-    argv += ["--", *command("peer-server", "--address", address, "--port", str(port))]
+    argv += ["--", *program.command("peer-server", "--address", address, "--port", str(port))]
     argv += ["--hub", document["hub"], "--folder", str(folder), "--idle", str(IDLE_S)]
     argv += [word for path in document["flat"] for word in ("--flat", path)]
     done = runner.run(argv, timeout=60)
@@ -149,8 +148,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     paths = paths or layout.Paths()
     known = argv == ["open"] or (len(argv) == 2 and argv[0] == "close" and _ID.fullmatch(argv[1]))
     if not known:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     try:
         if argv[0] == "open":
             opened(json.load(sys.stdin), paths)

@@ -35,10 +35,7 @@ KEEP = 2
 def refuse_while_busy(paths: layout.Paths) -> None:
     """Problem (75) while a deploy or its job runs here; a switch is kept out by its lock."""
     if other := deploys.holder(paths.deploy_lock):
-        raise errors.Problem(
-            f"a deploy is under way ({other}); nothing was removed. Remedy: wait for its end",
-            errors.EXIT_LOCKED,
-        )
+        raise _under_way(str(other))
     refuse_jobs(paths)
 
 
@@ -50,11 +47,14 @@ def refuse_jobs(paths: layout.Paths) -> None:
     # unit, load, active, sub: a job that ended stays visible as exited or failed.
     busy = [word[0] for word in words if len(word) > 3 and word[3] in ("running", "start")]
     if busy or paths.rollout.exists():
-        what = ", ".join(busy) or "a rollout"
-        raise errors.Problem(
-            f"a deploy is under way ({what}); nothing was removed. Remedy: wait for its end",
-            errors.EXIT_LOCKED,
-        )
+        raise _under_way(", ".join(busy) or "a rollout")
+
+
+def _under_way(what: str) -> errors.Problem:
+    return errors.Problem(
+        f"a deploy is under way ({what}); nothing was removed. Remedy: wait for its end",
+        errors.EXIT_LOCKED,
+    )
 
 
 def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
@@ -75,11 +75,7 @@ def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) 
 
 
 def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
-    try:
-        docker.json("DELETE", f"/images/{item.name}")
-    except docker_api.DockerError as error:
-        if error.status != 404:
-            raise
+    docker.json("DELETE", f"/images/{item.name}", none=(404,))
     digest = item.name.partition("@")[2]
     image_store.forget(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core import atomic, errors, layout
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.garbage import disk_use
 from lockstep.onhost.images import image_store
@@ -119,13 +119,19 @@ def _folders(
 
 
 def _engines(folders: list[Path], text: str) -> Iterator[Item]:
+    for home in _homes(folders, text):
+        if any((home / name).exists() for name in _ENGINE_FILES):
+            yield Item("engine", home.name, disk_use.freed([home]), (home,))
+
+
+def _homes(folders: list[Path], text: str) -> Iterator[Path]:
+    """Folders in these that are named by an engine id or image digest, and not in `text`."""
     for folder in folders:
         for home in sorted(folder.glob("*")):
-            ours = _ENGINE.fullmatch(home.name) and not home.is_symlink() and home.is_dir()
-            if not ours or not any((home / name).exists() for name in _ENGINE_FILES):
-                continue
-            if home.name not in text:
-                yield Item("engine", home.name, disk_use.freed([home]), (home,))
+            # An engine could have put a link in its place.
+            named = _ENGINE.fullmatch(home.name) and home.is_dir() and not home.is_symlink()
+            if named and home.name not in text:
+                yield home
 
 
 def _wheels(engines: list[Item], folders: list[Path]) -> Iterator[Item]:
@@ -164,35 +170,34 @@ def _made_of(home: Path) -> str:
 
 
 def _images(
-    paths: layout.Paths,
-    docker: docker_api.Docker,
-    every: list[generations.Record],
-    text: str,
+    paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record], text: str
 ) -> Iterator[Item]:
     newest = paths.generations / f"{every[0]['number']:04}.json"
     for note in sorted(paths.pulled.glob("*.json")):
+        name = reference(note)
         try:
-            reference = str(json.loads(note.read_text(encoding="utf-8"))["reference"])
             # Of a deploy that has not come to its end yet.
             fresh = note.stat().st_mtime > newest.stat().st_mtime
-        except (OSError, ValueError, LookupError, TypeError):
+        except OSError:
             continue
-        if fresh or reference.partition("@")[2] in text:
+        if not name or fresh or name.partition("@")[2] in text:
             continue
         try:
-            size = int(docker.json("GET", f"/images/{reference}/json").get("Size", 0))
+            size = int(docker.json("GET", f"/images/{name}/json").get("Size", 0))
         except docker_api.DockerError:
             size = 0
-        kept = image_store.alone(paths.layers, reference.rpartition(":")[2])
+        kept = image_store.alone(paths.layers, name.rpartition(":")[2])
         size += sum(file.stat().st_size for file in kept)
-        yield Item("image", reference, size, (note,))
+        yield Item("image", name, size, (note,))
+
+
+def reference(note: Path) -> str:
+    """The image that a note of `pull_image` names; "" where that cannot be read."""
+    return str((atomic.read_json(note) or {}).get("reference", ""))
 
 
 def _compiled(
-    paths: layout.Paths,
-    docker: docker_api.Docker,
-    every: list[generations.Record],
-    text: str,
+    paths: layout.Paths, docker: docker_api.Docker, every: list[generations.Record], text: str
 ) -> Iterator[Item]:
     """What engines compiled for themselves, in folders named by engine id or image digest."""
     units = {Path(file["path"]).stem for record in every for file in record["files"]}
@@ -202,9 +207,5 @@ def _compiled(
         # One of that name without our label is somebody else's.
         if mark and not rest and unit in units and docker_api.ours(volume.get("Labels")):
             folders.append(paths.root / str(volume["Mountpoint"]).lstrip("/"))
-    for folder in folders:
-        # An engine could have put a link in its place.
-        for home in sorted(folder.glob("*")) if not folder.is_symlink() else []:
-            ours = _ENGINE.fullmatch(home.name) and home.is_dir() and not home.is_symlink()
-            if ours and home.name not in text:
-                yield Item("compiled", str(home), disk_use.freed([home]), (home,))
+    for home in _homes([folder for folder in folders if not folder.is_symlink()], text):
+        yield Item("compiled", str(home), disk_use.freed([home]), (home,))

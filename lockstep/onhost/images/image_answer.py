@@ -35,11 +35,7 @@ def answer(engine: str, recipes: list[dict[str, Any]]) -> dict[str, Any]:
             faults += [fault] if fault else []
         except engines.Unanswered as reason:
             unanswered[str(reason)] = None
-    return {
-        "version": version,
-        "faults": faults,
-        "unanswered": "; ".join(unanswered) or None,
-    }
+    return {"version": version, "faults": faults, "unanswered": "; ".join(unanswered) or None}
 
 
 def main(argv: list[str]) -> int:

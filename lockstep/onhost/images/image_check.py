@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import errors, output, runner, taken
-from lockstep.onhost.core.program import PROGRAMS
+from lockstep.onhost.core import atomic, errors, output, program, runner, taken
 
 FOLDER = Path("/var/cache/lockstep")
 TIMEOUT_S = 300.0
@@ -54,7 +52,7 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
     done = run(
         ("python3", "/lockstep", "image-answer", engine, "/question.json"),
         {},
-        *("--mount", f"type=bind,source={PROGRAMS},target=/lockstep,readonly"),
+        *("--mount", f"type=bind,source={program.PROGRAMS},target=/lockstep,readonly"),
         *("--mount", f"type=bind,source={question},target=/question.json,readonly"),
     )
     try:
@@ -71,17 +69,10 @@ def ask(reference: str, engine: str, question: Path) -> dict[str, Any]:
 def unanswered(folder: Path, image: str | None) -> str | None:
     """Why the engine of an image could not be asked; None where it answered, or was never asked.
 
-    Args:
-        folder: Of the records.
-        image: REPOSITORY@sha256:DIGEST, or None: no image.
+    `folder` has the records, and `image` is REPOSITORY@sha256:DIGEST.
     """
-    if image is None:
-        return None
-    try:
-        record = json.loads((folder / _file(image)).read_text(encoding="utf-8"))
-        return str(record["unanswered"]) if record["unanswered"] else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    record = atomic.read_json(folder / _file(image)) if image else None
+    return (record or {}).get("unanswered") or None
 
 
 def _file(reference: str) -> str:
@@ -91,8 +82,7 @@ def _file(reference: str) -> str:
 def main(argv: list[str]) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or "@sha256:" not in argv[0]:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     reference, engine = argv
     name = _file(reference)
     question = FOLDER / "questions" / name

@@ -102,17 +102,11 @@ class Store:
 
     def progress(self, manifest: Manifest) -> str:
         """`3 of 12 layers, 1200 of 9800 MB`, and whom it waits for."""
-        whole = partial = 0
-        for blob in manifest.layers:
-            path = self._folder / blob.name
-            if path.exists():
-                whole += 1
-                partial += blob.size
-            else:
-                partial += content.size(path.with_name(path.name + content.PARTIAL))
+        paths = [self._folder / blob.name for blob in manifest.layers]
+        whole, here = sum(path.exists() for path in paths), sum(map(content.begun, paths))
         total = sum(blob.size for blob in manifest.layers)
         return (
-            f"{whole} of {len(manifest.layers)} layers, {partial / 1e6:.0f} of "
+            f"{whole} of {len(paths)} layers, {here / 1e6:.0f} of "
             f"{total / 1e6:.0f} MB{self._copier.note()}"
         )
 

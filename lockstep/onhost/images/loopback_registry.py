@@ -43,13 +43,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Docker says itself what it does."""
 
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
     def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def _answer(self, with_body: bool) -> None:
         match = _PATH.fullmatch(self.path)
         if self.path.rstrip("/") == "/v2":
             http_listener.empty(self, 200, {"Docker-Distribution-Api-Version": "registry/2.0"})
@@ -61,7 +55,9 @@ class _Handler(BaseHTTPRequestHandler):
             kind = "application/octet-stream"
             if match["kind"] == "manifests":
                 kind = image_store.parse(image_store.read_json(path)).media_type
-            http_listener.send(self, path, with_body, {**headers, "Content-Type": kind})
+            http_listener.send(self, path, {**headers, "Content-Type": kind})
+
+    do_HEAD = do_GET
 
 
 class _Face(http_listener.Listener):

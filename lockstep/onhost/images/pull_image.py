@@ -1,12 +1,12 @@
 """Bring a container image by digest, showing bytes, and prove that it is the pinned one.
 
-usage: pull-image NAME@sha256:DIGEST --platform linux/arm64 --from BASE [--auth-file FILE]
+usage: pull-image NAME@sha256:DIGEST --platform linux/arm64 --from BASE
 
 NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is where its bytes are,
 `https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy that
 has them, else from BASE, resumed and checked by hash; then Docker takes them from this host. Costs
-no network when the image is here. Tags nothing. FILE is a Docker config.json (default
-/root/.docker/config.json where that exists).
+no network when the image is here. Tags nothing. A login for BASE is taken from
+/root/.docker/config.json where that exists.
 
 exit codes: 0 here and equal to the pin, 1 it could not be had, 2 wrong use, 3 no access,
             4 not found, 5 disk full, 6 wrong architecture or not the pinned digest,
@@ -21,7 +21,7 @@ import json
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -133,12 +133,9 @@ def parse_pin(reference: str, platform: str, origin: str) -> Pin:
 
 def check(docker: docker_api.Docker, pin: Pin) -> bool:
     """Whether the pinned image is here. Problem when what is here is for another platform."""
-    try:
-        image = docker.json("GET", f"/images/{pin.reference}/json")
-    except docker_api.DockerError as error:
-        if error.status == 404:
-            return False
-        raise
+    image = docker.json("GET", f"/images/{pin.reference}/json", none=(404,))
+    if image is None:
+        return False
     _check_platform(pin, "/".join([image.get("Os", "?"), image.get("Architecture", "?")]))
     # With Docker's containerd store the image's own id is the manifest's digest.
     digests = [entry.partition("@")[2] for entry in image.get("RepoDigests") or []]
@@ -157,7 +154,6 @@ def fetch(
     login: tuple[str, str] | None,
     copier: peer_client.Copier,
     claim: claims.Claim,
-    say: Callable[[str], None] = output.say,
 ) -> None:
     """Bring manifest, configuration and layers into the store. Problem with cause and remedy."""
     origin = registry.Registry(pin.origin, login)
@@ -166,7 +162,7 @@ def fetch(
         manifest = found.manifest(pin.name)
         _check_platform(pin, found.platform(manifest))
         told = f"image {pin.source_name}"
-        with growth.repeated(lambda: say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
+        with growth.repeated(lambda: output.say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
             found.fill(manifest)
     except registry.Refused as error:
         raise failure(pin, str(error)) from error
@@ -188,29 +184,19 @@ def _check_platform(pin: Pin, found: str) -> None:
         )
 
 
-def load(
-    docker: docker_api.Docker,
-    pin: Pin,
-    store: Path,
-    paths: layout.Paths,
-    claim: claims.Claim,
-    say: Callable[[str], None] = output.say,
-) -> None:
+def load(docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: claims.Claim) -> None:
     """Let Docker take the image from the store. Problem with the cause and its remedy."""
     query = {"fromImage": pin.repository, "tag": pin.digest, "platform": pin.platform}
     # One port for all images: a second deploy waits for its turn.
     turn = file_lock.held(paths.run / "image-face.lock")
-    with turn, loopback_registry.serving(pin.local, store):
+    with turn, loopback_registry.serving(pin.local, paths.layers):
         try:
-            events = docker.stream("POST", "/images/create", query)
-            _follow(events, pin, claim, say)
+            _follow(docker.stream("POST", "/images/create", query), pin, claim)
         except docker_api.DockerError as error:
             raise failure(pin, str(error)) from error
 
 
-def _follow(
-    events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim, say: Callable[[str], None]
-) -> None:
+def _follow(events: Iterable[dict[str, Any]], pin: Pin, claim: claims.Claim) -> None:
     every: set[str] = set()
     done: set[str] = set()
     told = time.monotonic()
@@ -227,7 +213,7 @@ def _follow(
             done.add(layer)
         if time.monotonic() - told >= PROGRESS_S:
             told = time.monotonic()
-            say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
+            output.say(f"image {pin.source_name}: {len(done)} of {len(every)} layers unpacked")
 
 
 def failure(pin: Pin, message: str) -> errors.Problem:
@@ -267,8 +253,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("reference")
     parser.add_argument("--platform", required=True)
     parser.add_argument("--from", required=True, dest="origin", metavar="BASE")
-    parser.add_argument("--store", type=Path, metavar="FOLDER")
-    parser.add_argument("--auth-file", type=Path, default=Path("/root/.docker/config.json"))
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
     pin = parse_pin(options.reference, options.platform, options.origin)
@@ -277,12 +261,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         if check(docker, pin):
             output.say(f"image {pin}: here already")
             return errors.EXIT_DONE
-        store = options.store or paths.layers
-        login = registry_login(options.auth_file, pin)
+        login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.lease(paths))
         with claims.held(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
-            fetch(pin, store, login, copier, claim)
-            load(docker, pin, store, paths, claim)
+            fetch(pin, paths.layers, login, copier, claim)
+            load(docker, pin, paths, claim)
         if not check(docker, pin):
             raise errors.Problem(f"{pin}: pulled, but Docker does not list it")
         note(paths, pin)

@@ -27,12 +27,7 @@ class Refused(Exception):
 
 
 class Registry:
-    """A repository.
-
-    Args:
-        base: `https://HOST/v2/REPOSITORY`.
-        login: User and password, None for what everybody may have.
-    """
+    """A repository at `https://HOST/v2/REPOSITORY`; `login` is a user and a password."""
 
     def __init__(self, base: str, login: tuple[str, str] | None = None) -> None:
         self._base = base
@@ -84,14 +79,12 @@ class Registry:
         try:
             with download.opened(request) as response:
                 content: Any = json.load(response)
+            token: str = content.get("token") or content["access_token"]
+            return "Bearer " + token
         except urllib.error.HTTPError as error:
             raise Refused(f"unauthorized: {error.code} from {realm}") from error
-        except ValueError as error:
+        except (ValueError, LookupError, TypeError) as error:
             raise Refused(f"unauthorized: no token from {realm}") from error
-        token = content.get("token") or content.get("access_token")
-        if not isinstance(token, str):
-            raise Refused(f"unauthorized: no token from {realm}")
-        return f"Bearer {token}"
 
 
 def meaning(error: urllib.error.HTTPError) -> str:

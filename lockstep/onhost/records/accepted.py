@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from lockstep.onhost.core import atomic, layout
@@ -10,10 +9,7 @@ from lockstep.onhost.core import atomic, layout
 
 def load(paths: layout.Paths) -> dict[str, Any]:
     """Target → accepted result; {} where there is none that can be read."""
-    try:
-        found = json.loads(paths.accepted.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    found = atomic.read_json(paths.accepted)
     return found if isinstance(found, dict) else {}
 
 

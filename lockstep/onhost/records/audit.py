@@ -11,13 +11,9 @@ IDENTIFIER = "lockstep-audit"
 
 
 def note(person: str, what: str, result: str, origin: str = "") -> None:
-    """Add a line.
+    """Add a line: who did what ("switch to qwen"), how it ended, and from which machine.
 
-    Args:
-        person: Who did it.
-        what: "switch to qwen".
-        result: How it ended; no secret may be in it.
-        origin: From which machine, where that is known.
+    No secret may be in it.
     """
     who = f"{person} from {origin}" if origin else person
     line = " ".join(f"{who}: {what}: {result}".split())

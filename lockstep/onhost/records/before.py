@@ -11,15 +11,13 @@ Open WebUI's image}.
 from __future__ import annotations
 
 import grp
-import json
-import os
 import pwd
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from lockstep.onhost.core import atomic, config, errors, layout, runner
-from lockstep.onhost.records import generations, ours
+from lockstep.onhost.records import generations, ours, write_files
 from lockstep.onhost.systemd import generation, units
 
 Document = dict[str, Any]
@@ -42,7 +40,7 @@ def keep(
     What an earlier rollout from the same generation kept, and did not bring to an end, stays: the
     files now may be half its own.
     """
-    newest = next(iter(generations.records(paths)), {}).get("number", 0)
+    newest = generations.number(paths)
     kept = there(paths)
     if kept is None or kept["since"] != newest:
         kept = {"since": newest, "current": current, "points": None, "files": [], "absent": []}
@@ -76,16 +74,12 @@ def over(paths: layout.Paths, *, deploy: bool = False) -> None:
 
 def watched_units(kept: Document) -> set[str]:
     """The units among the paths that were kept; systemd starts none of a template's own."""
-    known = [PurePosixPath(each) for each in (*_paths_of(kept), *kept["absent"])]
+    known = map(PurePosixPath, [*(file["path"] for file in kept["files"]), *kept["absent"]])
     return {
         path.name
         for path in known
         if path.parent == _UNITS and path.suffix in _KINDS and not path.stem.endswith("@")
     }
-
-
-def _paths_of(kept: Document) -> list[str]:
-    return [file["path"] for file in kept["files"]]
 
 
 def _hot(paths: layout.Paths) -> str | None:
@@ -100,18 +94,12 @@ def _hot(paths: layout.Paths) -> str | None:
 
 def _webui_image(paths: layout.Paths) -> str:
     """The image that opened Open WebUI's data last."""
-    try:
-        return str(json.loads(paths.webui.read_text(encoding="utf-8"))["image"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
+    return str((atomic.read_json(paths.webui) or {}).get("image", ""))
 
 
 def there(paths: layout.Paths) -> Document | None:
     """What was kept; None where nothing was, or it cannot be read."""
-    try:
-        found = json.loads(paths.before.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    found = atomic.read_json(paths.before)
     wanted = {"since", "current", "points", "files", "absent"}
     if not isinstance(found, dict) or not wanted <= found.keys():
         return None
@@ -140,16 +128,14 @@ def restore(paths: layout.Paths, kept: Document) -> None:
     refuse_foreign(paths, kept)
     try:
         for file in kept["files"]:
-            _place(paths.root / file["path"].lstrip("/"), file)
+            write_files.place(file, paths.root)
         for path in kept["absent"]:
             (paths.root / path.lstrip("/")).unlink(missing_ok=True)
         if kept["current"] and kept["points"]:
-            _point(paths.root / kept["current"].lstrip("/"), kept["points"])
+            atomic.link(paths.root / kept["current"].lstrip("/"), kept["points"])
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
-    done = runner.run(["systemctl", "daemon-reload"], timeout=120)
-    if done.returncode != 0:
-        raise errors.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+    runner.must("systemctl", "daemon-reload", timeout=120)
     generation.gateway_in_force(paths)
 
 
@@ -186,15 +172,3 @@ def _read(path: Path) -> dict[str, str] | None:
         "owner": pwd.getpwuid(stat.st_uid).pw_name,
         "group": grp.getgrgid(stat.st_gid).gr_name,
     }
-
-
-def _place(path: Path, file: dict[str, str]) -> None:
-    owner = (file["owner"], file["group"])
-    atomic.write(path, file["text"], mode=int(file["mode"], 8), owner=owner)
-
-
-def _point(link: Path, name: str) -> None:
-    new = link.with_name(f".current-{os.getpid()}")
-    new.unlink(missing_ok=True)
-    new.symlink_to(name)
-    new.replace(link)

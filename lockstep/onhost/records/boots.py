@@ -13,14 +13,12 @@ Durations are seconds since boot: without a battery the clock may be wrong after
 from __future__ import annotations
 
 import json
-import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 
-from lockstep.onhost.core import atomic, errors, file_lock, layout, output, runner
+from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, runner
 
 STARTING, HOT = "starting", "hot"
 #: What asks for a switch after a boot, and as whom.
@@ -169,17 +167,12 @@ def _keep(paths: layout.Paths, record: Record, now: Boot) -> None:
     kept = replace(record, boots=(*record.boots, now)[-_KEPT:])
     atomic.write_json(paths.boots, asdict(kept), mode=0o600)
     # An engine may freeze the host in the seconds that a file system waits with a new name.
-    folder = os.open(paths.boots.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    atomic.flush(paths.boots.parent)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "ended":
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     ended(paths or layout.Paths(), argv[1])
     return errors.EXIT_DONE

@@ -53,14 +53,9 @@ _SAID = 2000
 
 @dataclass(frozen=True)
 class Deploy:
-    """Who deploys.
+    """Who deploys: a person (an account) at a machine (`origin`), in a run of its own name.
 
-    Attributes:
-        run: This run's own name.
-        person: The account on the operator's machine.
-        origin: That machine.
-        what: "deploy of spark".
-        began: When, by that machine's clock, Unix time.
+    `what` is "deploy of spark", and `began` is Unix time by that machine's clock.
     """
 
     run: str
@@ -115,18 +110,28 @@ class Occupied(errors.Problem):
 @contextlib.contextmanager
 def held(mine: Deploy, path: Path) -> Iterator[None]:
     """Hold the lock of a deploy. Occupied (75) where another one has it and keeps it."""
+    with _taken(mine, path, PATIENCE_S) as other:
+        if other is not None:
+            raise Occupied(
+                f"a deploy is under way ({other or 'by somebody'}); nothing was changed. "
+                "Remedy: wait for its end",
+                errors.EXIT_LOCKED,
+            )
+        yield
+
+
+@contextlib.contextmanager
+def _taken(mine: Deploy, path: Path, patience_s: float) -> Iterator[str | None]:
+    """Take the lock while the block runs; who has it ("": unknown) where that is not possible."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as file:
         # Whoever can open a file can lock it.
         path.chmod(0o600)
-        if not _locked(file, mine):
-            raise Occupied(
-                f"a deploy is under way ({_read(file) or 'by somebody'}); nothing was changed. "
-                "Remedy: wait for its end",
-                errors.EXIT_LOCKED,
-            )
+        if not _locked(file, mine, patience_s):
+            yield str(_read(file) or "")
+            return
         _write(file, json.dumps(asdict(mine)))
-        yield
+        yield None
         _write(file, "")
 
 
@@ -155,10 +160,7 @@ def _returned(paths: layout.Paths, mine: Deploy, result: str) -> tuple[str, dict
 
 def cut_off(paths: layout.Paths) -> str:
     """What became of the deploy before, where this host had to return by itself; else ""."""
-    try:
-        return str(json.loads(paths.cut_off.read_text(encoding="utf-8"))["said"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
+    return str((atomic.read_json(paths.cut_off) or {}).get("said", ""))
 
 
 def _listened(mine: Deploy, said: Iterable[str]) -> tuple[str, bool]:
@@ -186,8 +188,8 @@ def _silent(*_: object) -> NoReturn:
     raise TimeoutError
 
 
-def _locked(file: TextIO, mine: Deploy) -> bool:
-    until = time.monotonic() + PATIENCE_S
+def _locked(file: TextIO, mine: Deploy, patience_s: float) -> bool:
+    until = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,26 +202,15 @@ def _locked(file: TextIO, mine: Deploy) -> bool:
 
 @contextlib.contextmanager
 def none_beside(what: str, paths: layout.Paths) -> Iterator[None]:
-    """Keep deploys away from this host meanwhile.
+    """Keep deploys away from this host meanwhile; one that meets it is told `what` is done here.
 
-    Args:
-        what: What is done here, for the deploy that meets it.
-
-    Raises:
-        Problem: a deploy is under way.
+    Problem when a deploy is under way.
     """
     mine = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, what, time.time())
-    paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
-    with paths.deploy_lock.open("a+", encoding="utf-8") as file:
-        paths.deploy_lock.chmod(0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = _read(file) or "a deploy"
-            raise errors.Problem(f"{other}. Remedy: wait for its end") from None
-        _write(file, json.dumps(asdict(mine)))
+    with _taken(mine, paths.deploy_lock, 0.0) as other:
+        if other is not None:
+            raise errors.Problem(f"{other or 'a deploy'}. Remedy: wait for its end")
         yield
-        _write(file, "")
 
 
 def holder(path: Path) -> Deploy | None:
@@ -238,8 +229,7 @@ def holder(path: Path) -> Deploy | None:
 def other_than(mine: Deploy, path: Path) -> Deploy | None:
     """The deploy that has the lock and keeps it, None where this is `mine`.
 
-    Raises:
-        Problem: nobody took it.
+    Problem when nobody took it.
     """
     began = time.monotonic()
     while True:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import grp
 import json
 import os
-import pwd
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -57,13 +56,11 @@ def load(paths: layout.Paths) -> Found | None:
 def unnoted(paths: layout.Paths, asked: dict[str, list[str]]) -> dict[str, list[str]]:
     """What of the question is not noted yet; {} where all is."""
     kept = load(paths)
-    missing = {part: [x for x in asked[part] if x not in _part(kept, part)] for part in PARTS}
+    missing = {
+        part: [name for name in asked[part] if name not in getattr(kept, part, {})]
+        for part in PARTS
+    }
     return missing if kept is None or any(missing.values()) else {}
-
-
-def _part(kept: Found | None, part: str) -> dict[str, Any]:
-    found: dict[str, Any] = getattr(kept, part) if kept else {}
-    return found
 
 
 def note(paths: layout.Paths, asked: dict[str, list[str]]) -> None:
@@ -80,7 +77,7 @@ def note(paths: layout.Paths, asked: dict[str, list[str]]) -> None:
         "sysctls": lambda name: setting(paths.root, name),
     }
     for part, read in readers.items():
-        have = _part(kept, part)
+        have: dict[str, Any] = getattr(kept, part)
         have.update({name: read(name) for name in asked[part] if name not in have})
     paths.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     atomic.write_json(paths.found, asdict(kept), mode=0o600)
@@ -99,9 +96,7 @@ def described(root: Path, path: str) -> str | None:
 
 def groups_of(account: str) -> list[str] | None:
     """Groups that an account is in by name; None for no account."""
-    try:
-        pwd.getpwnam(account)
-    except KeyError:
+    if ours.home_of(account) is None:
         return None
     return sorted(each.gr_name for each in grp.getgrall() if account in each.gr_mem)
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output
+from lockstep.onhost.core import atomic, errors, layout, output, program
 
 _NAME = re.compile(r"(\d{4,})\.json")
 _CONTENTS = ("engine", "images", "weights", "files")
@@ -37,13 +37,15 @@ def newest(paths: layout.Paths) -> Record | None:
     return next(_read(paths), None)
 
 
+def number(paths: layout.Paths) -> int:
+    """The number of the newest record; 0 without one."""
+    return int((newest(paths) or {}).get("number", 0))
+
+
 def _read(paths: layout.Paths) -> Iterator[Record]:
     named = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
     for path in sorted(named, key=lambda path: -int(path.stem)):
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
+        record = atomic.read_json(path)
         if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
             yield record
 
@@ -99,8 +101,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         print(json.dumps(shown, indent=1))
         return errors.EXIT_DONE
     if argv != ["record"]:
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     try:
         contents = json.load(sys.stdin)
     except ValueError as error:

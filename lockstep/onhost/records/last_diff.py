@@ -5,7 +5,6 @@ The operator's machine sends it; the names of what differs are for root and the 
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import suppress
 from typing import Any
@@ -18,20 +17,15 @@ GATEWAY = "lockstep-gateway"
 
 def load(paths: layout.Paths) -> dict[str, Any] | None:
     """As `take` was given it, with "at" (Unix time, s); None where there is none, or no right."""
-    try:
-        found = json.loads(paths.diff.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    found = atomic.read_json(paths.diff)
     return found if isinstance(found, dict) else None
 
 
 def take(asked: dict[str, Any], paths: layout.Paths | None = None) -> dict[str, Any]:
     """Keep {"differences": [{"severity", "kind", "item", "how"}], "more", "unknown"}.
 
-    "more" differences are left out; "unknown" is why what could not be told.
-
-    Raises:
-        OSError: it cannot be written.
+    "more" differences are left out; "unknown" is why what could not be told. OSError where it
+    cannot be written.
     """
     paths = paths or layout.Paths()
     kept = {"at": round(time.time(), 1), **asked}

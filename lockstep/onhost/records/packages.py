@@ -13,13 +13,12 @@ exit codes: 0 done, 1 failed, 2 wrong use
 from __future__ import annotations
 
 import json
-import pwd
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.records import ours
 
 _REMOVED = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
 _LIMIT_S = 900.0
@@ -66,7 +65,7 @@ def note(paths: layout.Paths, names: Sequence[str]) -> None:
     for name, _, account in new:
         if name not in kept.packages:
             kept.packages.append(name)
-        if account and (account in kept.accounts or not _is_account(account)):
+        if account and (account in kept.accounts or ours.home_of(account) is None):
             makers = kept.accounts.setdefault(account, [])
             makers += [] if name in makers else [name]
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
@@ -75,11 +74,8 @@ def note(paths: layout.Paths, names: Sequence[str]) -> None:
 def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
     """Remove those of the names that are noted; every package that went.
 
-    One that a package of somebody else's needs by now stays, and stays noted.
-
-    Raises:
-        Problem: apt or dpkg refuses.
-        OSError: the record cannot be written.
+    One that a package of somebody else's needs by now stays, and stays noted. Problem when apt or
+    dpkg refuses, OSError when the record cannot be written.
     """
     kept = load(paths)
     known = _listed()
@@ -94,13 +90,13 @@ def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
     gone = [*leaving, *sorted(alone)]
     if gone:
-        _run("apt-get", "-q", "-y", "purge", *gone)
+        runner.must("apt-get", "-q", "-y", "purge", *gone, timeout=_LIMIT_S)
     never = {name for name in noted if name not in known}
     kept.packages = [name for name in kept.packages if name not in {*gone, *never}]
     for account, makers in list(kept.accounts.items()):
         if not set(makers) & set(kept.packages):
-            if _is_account(account):
-                _run("userdel", account)
+            if ours.home_of(account) is not None:
+                runner.must("userdel", account, timeout=_LIMIT_S)
             del kept.accounts[account]
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
     return gone
@@ -137,19 +133,6 @@ def _listed() -> dict[str, str]:
 
 def _said(*argv: str) -> str:
     return runner.run(list(argv), timeout=_LIMIT_S).stdout
-
-
-def _run(*argv: str) -> None:
-    done = runner.run(list(argv), timeout=_LIMIT_S)
-    if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip().splitlines()[-3:]
-        raise errors.Problem(f"{' '.join(argv)} failed: {' / '.join(said)}")
-
-
-def _is_account(name: str) -> bool:
-    with suppress(KeyError):
-        return bool(pwd.getpwnam(name))
-    return False
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

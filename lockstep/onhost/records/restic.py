@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.onhost.access import make_secrets
-from lockstep.onhost.core import errors, file_lock, layout, runner, schema
+from lockstep.onhost.core import errors, file_lock, layout, runner
+from lockstep.onhost.core.config import read
 
 PACKAGE = "restic"
 _LIMIT_S = 3600.0
@@ -31,8 +32,7 @@ class Config:
     Attributes:
         to: Other repositories that each night's backup goes to.
         keep: How many of which time stay: "daily", "weekly", "monthly".
-        unit: Open WebUI's unit; "" where it has none.
-        volume: Its volume.
+        unit: Open WebUI's unit, and `volume` its volume; "" where it has none.
     """
 
     to: tuple[str, ...]
@@ -43,12 +43,9 @@ class Config:
 
 @dataclass(frozen=True)
 class Saved:
-    """One snapshot.
+    """One snapshot by restic's id, made `at` (Unix time, s).
 
-    Attributes:
-        id: restic's own.
-        at: When it was made, seconds of Unix time.
-        tags: Ours, and one each of "generation=NUMBER" and "image=IMAGE".
+    Of its tags one is ours, the others are "generation=NUMBER" and "image=IMAGE".
     """
 
     id: str
@@ -63,14 +60,7 @@ class Saved:
 
 def config(paths: layout.Paths) -> Config | None:
     """What the deploy wrote; None where the inventory has no backup."""
-    try:
-        found = json.loads(paths.backup.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise errors.Problem(f"{paths.backup}: {error}") from error
-    known: Config = schema.convert(Config, found, where=str(paths.backup), key="", error=_unusable)
-    return known
+    return read(Config, paths.backup) if paths.backup.exists() else None
 
 
 class Repository:
@@ -184,7 +174,3 @@ class Repository:
 def _unix(text: str) -> float:
     """restic's time as Unix time, seconds."""
     return datetime.datetime.fromisoformat(text).timestamp()
-
-
-def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:
-    return errors.Problem(f"{where}: {what}")

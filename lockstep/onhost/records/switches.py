@@ -44,13 +44,9 @@ def keep(paths: layout.Paths, ended: Ended) -> None:
 def kept(
     paths: layout.Paths, person: str, target: str, switch: Callable[[Callable[[str], None]], int]
 ) -> int:
-    """Do a switch and keep how it ended; its exit code.
+    """Do a switch for a person and keep how it ended; its exit code.
 
-    Args:
-        paths: Of this host.
-        person: Who asked for it.
-        target: What was asked for, or `none`.
-        switch: Does it; what it is given says a line to the operator.
+    `switch` is given what says a line to the operator.
     """
     began, said = time.time(), [""]
 

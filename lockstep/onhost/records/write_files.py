@@ -27,18 +27,20 @@ from lockstep.onhost.records import ours
 File = dict[str, Any]
 
 
-def place(file: File) -> None:
+def place(file: File, root: Path = Path("/")) -> None:
     owner = (file["owner"], file["group"])
-    atomic.write(Path(file["path"]), file["text"], mode=int(file["mode"], 8), owner=owner)
+    path = root / file["path"].lstrip("/")
+    atomic.write(path, file["text"], mode=int(file["mode"], 8), owner=owner)
 
 
 def sweep(folders: set[str]) -> None:
     """Remove what a run that was cut off left half-written; some programs read every file."""
     for folder in folders:
-        for name in os.listdir(folder) if os.path.isdir(folder) else []:
-            path = os.path.join(folder, name)
-            if name.startswith(atomic.PREFIX):
-                (os.rmdir if os.path.isdir(path) else os.unlink)(path)
+        for path in Path(folder).glob(f"{atomic.PREFIX}*"):
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 def make(folder: File) -> None:
@@ -60,14 +62,6 @@ def make(folder: File) -> None:
 def own(path: str, folder: File) -> None:
     os.chmod(path, int(folder["mode"], 8))
     shutil.chown(path, folder["owner"], folder["group"])
-
-
-def link(path: str, target: str) -> None:
-    new = os.path.join(os.path.dirname(path), f"{atomic.PREFIX}{os.path.basename(path)}")
-    if os.path.lexists(new):
-        os.unlink(new)
-    os.symlink(target, new)
-    os.replace(new, path)
 
 
 def said(*argv: str, **environment: str) -> str:
@@ -95,6 +89,18 @@ def candidates(files: list[File], check: str, folder: str) -> list[str]:
 # What names things of the same batch, and the checker does not look for.
 _CHECKED_FIRST = ("unit", "sudoers", "caddy", "prometheus", "rules", "alertmanager")
 
+#: Check → what looks at one file that is named last.
+_CHECKERS = {
+    "sudoers": ("visudo", "-cf"),
+    "shell": ("sh", "-n"),
+    "nft": ("nft", "-c", "-f"),
+    "caddy": ("caddy", "adapt", "--adapter", "caddyfile", "--config"),
+    # Its rules may be new too, and are looked at by themselves.
+    "prometheus": ("promtool", "check", "config", "--syntax-only"),
+    "rules": ("promtool", "check", "rules"),
+    "alertmanager": ("amtool", "check-config"),
+}
+
 
 def refusals(files: list[File]) -> list[str]:
     """What systemd, sudo, sh, nft, Caddy, Prometheus and JSON say; [] when all are accepted."""
@@ -104,25 +110,12 @@ def refusals(files: list[File]) -> list[str]:
         if units:
             verify = ("systemd-analyze", "verify", "--man=no", "--recursive-errors=no")
             faults.append(said(*verify, *units, SYSTEMD_UNIT_PATH=folder + ":"))
-        for path in candidates(files, "sudoers", folder):
-            faults.append(said("visudo", "-cf", path))
-        for path in candidates(files, "shell", folder):
-            faults.append(said("sh", "-n", path))
-        for path in candidates(files, "nft", folder):
-            faults.append(said("nft", "-c", "-f", path))
-        for path in candidates(files, "caddy", folder):
-            # The folders that systemd gives to the unit. In a home it makes a folder .step.
-            given = ("RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "HOME")
-            places = dict.fromkeys(given, folder)
-            argv = ("caddy", "adapt", "--adapter", "caddyfile", "--config", path)
-            faults.append(said(*argv, **places))
-        for path in candidates(files, "prometheus", folder):
-            # Its rules may be new too, and are looked at by themselves.
-            faults.append(said("promtool", "check", "config", "--syntax-only", path))
-        for path in candidates(files, "rules", folder):
-            faults.append(said("promtool", "check", "rules", path))
-        for path in candidates(files, "alertmanager", folder):
-            faults.append(said("amtool", "check-config", path))
+        # The folders that systemd gives to Caddy's unit. In a home it makes a folder .step.
+        given = ("RUNTIME_DIRECTORY", "CREDENTIALS_DIRECTORY", "HOME")
+        for check, argv in _CHECKERS.items():
+            places = dict.fromkeys(given, folder) if check == "caddy" else {}
+            for path in candidates(files, check, folder):
+                faults.append(said(*argv, path, **places))
         faults = [fault.replace(folder + "/", "") for fault in faults if fault]
     for file in files:
         if file.get("check") == "json":
@@ -152,7 +145,8 @@ def write(asked: dict[str, Any]) -> int:
     judge = ours.Ours(asked.get("adopt", []))
     for path in [*(file["path"] for file in files), *removed]:
         judge.keep_adopted(path)
-    sweep({os.path.dirname(file["path"]) for file in files})
+    links = asked.get("links", {})
+    sweep({os.path.dirname(path) for path in (*(file["path"] for file in files), *links)})
     for item in asked.get("folders", []):
         make(item)
     first = [file for file in files if must_come_first(file)]
@@ -173,8 +167,8 @@ def write(asked: dict[str, Any]) -> int:
     for path in removed:
         if os.path.lexists(path):
             os.unlink(path)
-    for path, target in asked.get("links", {}).items():
-        link(path, target)
+    for path, target in links.items():
+        atomic.link(Path(path), target)
     return 0
 
 

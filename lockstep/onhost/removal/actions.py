@@ -42,8 +42,8 @@ class Actions:
             try:
                 at_once[kind](items)
             except (errors.Problem, OSError) as error:
-                failed += [(item, _why(error)) for item in items]
-            return failed
+                return [(item, _why(error)) for item in items]
+            return []
         one: Callable[[Item], None] = getattr(self, f"_{kind}")
         for item in items:
             try:
@@ -80,11 +80,7 @@ class Actions:
 
     def _volume(self, item: Item) -> None:
         assert self._docker
-        try:
-            self._docker.json("DELETE", f"/volumes/{item.name}")
-        except docker_api.DockerError as error:
-            if error.status != 404:
-                raise
+        self._docker.json("DELETE", f"/volumes/{item.name}", none=(404,))
 
     def _image(self, item: Item) -> None:
         assert self._docker
@@ -93,7 +89,7 @@ class Actions:
 
     def _firewall(self, item: Item) -> None:
         # The unit that ended may have taken it along.
-        _must("nft", f"table {item.name}; delete table {item.name}")
+        runner.must("nft", f"table {item.name}; delete table {item.name}")
 
     def _weights(self, item: Item) -> None:
         note = Path(item.detail)
@@ -123,14 +119,14 @@ class Actions:
 
     def _member(self, item: Item) -> None:
         name, group = item.detail.split()
-        _must("gpasswd", "--delete", name, group)
+        runner.must("gpasswd", "--delete", name, group)
 
     def _account(self, item: Item) -> None:
         if ours.home_of(item.name) is not None:
-            _must("userdel", item.name)
+            runner.must("userdel", item.name)
 
     def _group(self, item: Item) -> None:
-        _must("groupdel", item.name)
+        runner.must("groupdel", item.name)
 
     def _content(self, item: Item) -> None:
         at = self._at(item.name)
@@ -168,13 +164,6 @@ class Actions:
 
 def _succeeds(*argv: str) -> bool:
     return runner.run(list(argv)).returncode == 0
-
-
-def _must(*argv: str) -> None:
-    done = runner.run(list(argv), _LIMIT_S)
-    if done.returncode != 0:
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
-        raise errors.Problem(f"{' '.join(argv)} failed: {said}")
 
 
 def _why(error: Exception) -> str:

@@ -46,6 +46,11 @@ class Item(NamedTuple):
     name: str
     detail: str = ""
 
+    @property
+    def identity(self) -> str:
+        """How it is named between the plan and its removal."""
+        return f"{self.kind} {self.name}"
+
 
 class Stays(NamedTuple):
     """One thing that stays, and why."""
@@ -56,17 +61,26 @@ class Stays(NamedTuple):
 
 @dataclass
 class Plan:
-    """Of one host.
+    """What goes from one host, in the order of its actions, and what stays.
 
-    Attributes:
-        goes: In the order in which it is done.
-        stays: What a deploy uses or may have changed, and stays.
-        unknown: What cannot be known here, a sentence each.
+    `unknown` is what cannot be known here, a sentence each.
     """
 
     goes: list[Item] = field(default_factory=list)
     stays: list[Stays] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+
+    def go(self, kind: str, *names: str, detail: str = "") -> None:
+        """Add things of one kind."""
+        self.goes += [Item(kind, name, detail) for name in names]
+
+    def stay(self, what: str, why: str) -> None:
+        """Add one that stays."""
+        self.stays.append(Stays(what, why))
+
+    def names(self, kind: str) -> set[str]:
+        """What goes of a kind."""
+        return {item.name for item in self.goes if item.kind == kind}
 
     def ordered(self) -> Plan:
         """The same in the order of the actions."""

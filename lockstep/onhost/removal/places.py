@@ -27,12 +27,7 @@ _ENGINE = ("store", "uv-cache", "current", "[0-9a-f]" * 12)
 
 
 def files(paths: layout.Paths, scripts: str) -> list[str]:
-    """Files and links of ours outside our own folders.
-
-    Args:
-        paths: The host.
-        scripts: Folder of scripts, which operators have scripts in too.
-    """
+    """Files and links of ours outside our own folders; operators have `scripts` of theirs, too."""
     recorded = {str(file["path"]) for each in generations.records(paths) for file in each["files"]}
     outside = {path for path in recorded if not ours.in_homes(path)}
     found_here = {*_scanned(paths.root, "/etc"), *_scanned(paths.root, scripts)}
@@ -61,16 +56,15 @@ def originals(paths: layout.Paths) -> list[str]:
     return sorted("/" + str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
 
 
-def contents(paths: layout.Paths, engines: str, keeps_data: bool) -> list[str]:
+def contents(paths: layout.Paths, record: found.Found, engines: str, keeps_data: bool) -> list[str]:
     """Folders that leave with all in them."""
     found_here = [path for pattern in _CONTENTS for path in _glob(paths.root, pattern)]
     here = [path for path in found_here if path not in (_STATE, _PROGRAMS)]
     kept = DATA if keeps_data else ()
     every = [each for path in here for each in _but(paths.root, path, kept)]
-    kept_record = found.load(paths)
     for path in (engines, "/root/.cache/uv", "/root/.cache/pip"):
         there = (paths.root / path.lstrip("/")).exists()
-        if there and was_absent(kept_record, path):
+        if there and was_absent(record, path):
             every.append(path)
         elif there and path == engines:
             every += [each for name in _ENGINE for each in _glob(paths.root, f"{path}/{name}")]
@@ -86,37 +80,34 @@ def _but(root: Path, path: str, kept: Iterable[str]) -> list[str]:
     return [part for each in _glob(root, f"{path}/*") for part in _but(root, each, kept)]
 
 
-def beside_weights(paths: layout.Paths, hub_cache: str) -> list[str]:
+def beside_weights(paths: layout.Paths, record: found.Found, hub_cache: str) -> list[str]:
     """What a deploy keeps in the hub's folder about the models in it."""
-    made = found.load(paths)
     here = [each for name in _BESIDE for each in _glob(paths.root, f"{hub_cache}/{name}")]
-    if was_absent(made, f"{hub_cache}/hub"):
+    if was_absent(record, f"{hub_cache}/hub"):
         here += _glob(paths.root, f"{hub_cache}/hub/.locks")
     return here
 
 
-def made_folders(paths: layout.Paths) -> list[str]:
+def made_folders(paths: layout.Paths, record: found.Found) -> list[str]:
     """Folders that were not here before a deploy made them, the deepest first."""
-    record = found.load(paths)
-    missing = [path for path, was in (record.paths if record else {}).items() if was is None]
+    missing = [path for path, was in record.paths.items() if was is None]
     there = [path for path in missing if _folder(paths.root / path.lstrip("/"))]
     return sorted(there, key=lambda path: (-path.count("/"), path))
 
 
-def was_absent(record: found.Found | None, path: str) -> bool:
+def was_absent(record: found.Found, path: str) -> bool:
     """Whether it is on record that nothing was there."""
-    return record is not None and record.paths.get(path, "unknown") is None
+    return record.paths.get(path, "unknown") is None
 
 
-def changed_folders(paths: layout.Paths, given: Mapping[str, str]) -> dict[str, str]:
+def changed_folders(
+    paths: layout.Paths, record: found.Found, given: Mapping[str, str]
+) -> dict[str, str]:
     """Folder → mode and owners before, of those to which a deploy gave others that it still has.
 
-    Args:
-        paths: The host.
-        given: Folder → "folder", mode and owners that a deploy gives it.
+    `given` says what a deploy gives: folder → "folder", mode and owners.
     """
-    record = found.load(paths)
-    if record is None or not record.whole:
+    if not record.whole:
         return {}
     changed = {}
     for path, now in given.items():
@@ -126,7 +117,7 @@ def changed_folders(paths: layout.Paths, given: Mapping[str, str]) -> dict[str, 
     return changed
 
 
-def record(paths: layout.Paths, keeps: bool, keeps_data: bool) -> list[str]:
+def records(paths: layout.Paths, keeps: bool, keeps_data: bool) -> list[str]:
     """The deploy's own records; but for what was here before, where something is kept."""
     if not paths.state.exists():
         return []

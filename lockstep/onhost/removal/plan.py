@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from lockstep.onhost.core import errors, layout, runner
 from lockstep.onhost.docker import docker_api
+from lockstep.onhost.garbage import unneeded
 from lockstep.onhost.records import found, generations, ours, packages
 from lockstep.onhost.removal import places
-from lockstep.onhost.removal.items import DATA, WEIGHTS, Item, Plan, Stays
+from lockstep.onhost.removal.items import DATA, WEIGHTS, Plan
 from lockstep.onhost.weights import hub_cache as hub
 
 _UNITS = (".service", ".socket", ".timer")
@@ -47,49 +47,39 @@ class Asked:
 
 def make(paths: layout.Paths, docker: docker_api.Docker | None, asked: Asked) -> Plan:
     """The plan of this host; Docker is None where it has none."""
-    record = found.load(paths)
+    record = found.load(paths) or found.Found(whole=False)
     plan = Plan()
     files = places.files(paths, asked.scripts)
-    plan.goes += _units(paths, files)
+    _units(paths, files, plan)
     if docker is not None:
         _dockers(paths, docker, asked, plan)
     if _runs(["nft", "list", "table", *_TABLE]):
-        plan.goes.append(Item("firewall", " ".join(_TABLE)))
-    _weights(paths, asked, plan)
+        plan.go("firewall", " ".join(_TABLE))
+    _weights(paths, record, asked, plan)
     returning = places.originals(paths)
-    plan.goes += [Item("file", path) for path in files if path not in returning]
-    _packages(paths, asked, plan)
-    leaving = {item.name for item in plan.goes if item.kind == "package"}
-    _originals(returning, leaving, paths, plan)
-    if any(path.startswith(_NETPLAN) for path in files if path not in returning):
-        plan.stays.append(
-            Stays("addresses of the fast link, until the next boot", "a login may need them")
-        )
+    leaving = [path for path in files if path not in returning]
+    plan.go("file", *leaving)
+    _packages(paths, record, asked, plan)
+    _originals(paths, returning, plan)
+    if any(path.startswith(_NETPLAN) for path in leaving):
+        plan.stay("addresses of the fast link, until the next boot", "a login may need them")
     _settings(paths, record, plan)
     _accounts(record, asked, plan)
     keeps_data = DATA in asked.keep
-    plan.goes += [
-        Item("content", path) for path in places.contents(paths, asked.engines, keeps_data)
-    ]
-    plan.goes += [
-        Item("folder", path)
-        for path in places.made_folders(paths)
-        if not any(path == item.name for item in plan.goes if item.kind == "content")
-    ]
-    plan.goes += [
-        Item("original", path, was)
-        for path, was in places.changed_folders(paths, asked.folders).items()
-    ]
+    plan.go("content", *places.contents(paths, record, asked.engines, keeps_data))
+    contents = plan.names("content")
+    made = places.made_folders(paths, record)
+    plan.go("folder", *(path for path in made if path not in contents))
+    for path, was in places.changed_folders(paths, record, asked.folders).items():
+        plan.go("original", path, detail=was)
     if (paths.root / _PROGRAM.lstrip("/")).exists():
-        plan.goes.append(Item("program", _PROGRAM))
-    plan.goes += [
-        Item("record", path) for path in places.record(paths, bool(asked.keep), keeps_data)
-    ]
+        plan.go("program", _PROGRAM)
+    plan.go("record", *places.records(paths, bool(asked.keep), keeps_data))
     _always(plan, bool(asked.keep), keeps_data, record)
     return plan.ordered()
 
 
-def _units(paths: layout.Paths, files: Sequence[str]) -> Iterator[Item]:
+def _units(paths: layout.Paths, files: Sequence[str], plan: Plan) -> None:
     """Our units, what starts others first; systemd stops none of a template's own."""
     names = [PurePosixPath(path).name for path in files if path.startswith(ours.UNITS)]
     own = {name for name in names if name.endswith(_UNITS) and "@." not in name}
@@ -104,90 +94,79 @@ def _units(paths: layout.Paths, files: Sequence[str]) -> Iterator[Item]:
         for each in generations.records(paths)
         for file in each["files"]
     }
-    hot = [name for name in sorted(own & models) if _runs(["systemctl", "is-active", name])]
-    yield from (Item("model", name) for name in hot)
+    hot = (name for name in sorted(own & models) if _runs(["systemctl", "is-active", name]))
+    plan.go("model", *hot)
     order = {".timer": 0, ".socket": 1, ".service": 2}
-    for name in sorted(own, key=lambda name: (order[PurePosixPath(name).suffix], name)):
-        yield Item("unit", name)
+    plan.go("unit", *sorted(own, key=lambda name: (order[PurePosixPath(name).suffix], name)))
 
 
 def _dockers(paths: layout.Paths, docker: docker_api.Docker, asked: Asked, plan: Plan) -> None:
     for each in docker.json("GET", "/containers/json", {"all": "1"}):
         if docker_api.ours(each.get("Labels")):
-            plan.goes.append(Item("container", str(each["Names"][0]).lstrip("/")))
+            plan.go("container", str(each["Names"][0]).lstrip("/"))
     for volume in docker.json("GET", "/volumes")["Volumes"] or []:
         name = str(volume["Name"])
         if not docker_api.ours(volume.get("Labels")):
             continue
         if DATA in asked.keep and not name.endswith("-cache"):
-            plan.stays.append(Stays(f"volume {name}", "as --keep data says"))
+            plan.stay(f"volume {name}", "as --keep data says")
         else:
-            plan.goes.append(Item("volume", name))
+            plan.go("volume", name)
     for note in sorted(paths.pulled.glob("*.json")):
-        reference = _reference(note)
-        if reference:
-            plan.goes.append(Item("image", reference, str(note)))
+        if reference := unneeded.reference(note):
+            plan.go("image", reference, detail=str(note))
 
 
-def _reference(note: Path) -> str:
-    try:
-        return str(json.loads(note.read_text(encoding="utf-8"))["reference"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return ""
-
-
-def _weights(paths: layout.Paths, asked: Asked, plan: Plan) -> None:
+def _weights(paths: layout.Paths, record: found.Found, asked: Asked, plan: Plan) -> None:
     cache = paths.root / f"{asked.hub_cache}/hub".lstrip("/")
     notes = sorted(hub.notes(cache).glob("*@*"))
     if WEIGHTS in asked.keep:
         if notes:
-            plan.stays.append(Stays(f"{asked.hub_cache}: {len(notes)} models", "--keep weights"))
+            plan.stay(f"{asked.hub_cache}: {len(notes)} models", "--keep weights")
         return
-    plan.goes += [Item("weights", note.name.replace("--", "/", 1), str(note)) for note in notes]
-    for path in places.beside_weights(paths, asked.hub_cache):
+    for note in notes:
+        plan.go("weights", note.name.replace("--", "/", 1), detail=str(note))
+    for path in places.beside_weights(paths, record, asked.hub_cache):
         # What could not go is found by the notes again.
-        plan.goes.append(Item("folder" if path.endswith("-fetched") else "content", path))
+        plan.go("folder" if path.endswith("-fetched") else "content", path)
     noted = {note.name.partition("@")[0] for note in notes}
     for home in sorted(cache.glob("models--*")):
         if home.name.removeprefix("models--") not in noted:
-            plan.stays.append(Stays(str(home), "a model that no deploy fetched"))
+            plan.stay(str(home), "a model that no deploy fetched")
 
 
-def _packages(paths: layout.Paths, asked: Asked, plan: Plan) -> None:
+def _packages(paths: layout.Paths, record: found.Found, asked: Asked, plan: Plan) -> None:
     noted = packages.load(paths)
     staying = packages.needed(noted.packages) if noted.packages else []
-    plan.goes += [Item("package", name) for name in noted.packages if name not in staying]
-    plan.stays += [
-        Stays(f"package {name}", "a package of somebody else's needs it") for name in staying
-    ]
+    plan.go("package", *(name for name in noted.packages if name not in staying))
+    for name in staying:
+        plan.stay(f"package {name}", "a package of somebody else's needs it")
     before, untold = [], []
     for name, unit in asked.packages.items():
         if name in noted.packages:
             mask = paths.root / f"{ours.UNITS}{unit}".lstrip("/")
             if unit and mask.is_symlink() and str(mask.readlink()) == "/dev/null":
-                plan.goes.append(Item("mask", unit))
+                plan.go("mask", unit)
         elif name in noted.before:
             before.append(name)
         else:
             untold.append(name)
     if before:
-        plan.stays.append(Stays(f"packages {', '.join(before)}", "they were here before"))
-    record = found.load(paths)
-    if untold and record and record.whole:
-        plan.stays.append(Stays(f"packages {', '.join(untold)}", "no deploy installed them"))
+        plan.stay(f"packages {', '.join(before)}", "they were here before")
+    if untold and record.whole:
+        plan.stay(f"packages {', '.join(untold)}", "no deploy installed them")
     elif untold:
         plan.unknown.append(
             f"Whether an earlier version of Lockstep installed {', '.join(untold)}: they stay."
         )
 
 
-def _originals(
-    returning: Sequence[str], leaving: set[str], paths: layout.Paths, plan: Plan
-) -> None:
+def _originals(paths: layout.Paths, returning: Sequence[str], plan: Plan) -> None:
+    leaving = plan.names("package")
     for path in returning:
         shipped = path in ours.CONFFILES and PurePosixPath(path).name in leaving
         # It leaves with its package.
-        plan.goes.append(Item("file" if shipped else "original", path))
+        plan.go("file" if shipped else "original", path)
     for path in ours.CONFFILES:
         stays = path not in returning and PurePosixPath(path).name not in leaving
         if stays and ours.marked(paths.root / path.lstrip("/")):
@@ -198,42 +177,42 @@ def _originals(
             )
 
 
-def _settings(paths: layout.Paths, record: found.Found | None, plan: Plan) -> None:
-    for key, was in (record.sysctls if record else {}).items():
-        if record and record.whole and was is not None and found.setting(paths.root, key) != was:
-            plan.goes.append(Item("setting", key, was))
+def _settings(paths: layout.Paths, record: found.Found, plan: Plan) -> None:
+    for key, was in record.sysctls.items():
+        if record.whole and was is not None and found.setting(paths.root, key) != was:
+            plan.go("setting", key, detail=was)
     drop_in = paths.root / "etc/sysctl.d/60-lockstep.conf"
-    if drop_in.exists() and not (record and record.whole):
+    if drop_in.exists() and not record.whole:
         plan.unknown.append(
             "The values of the kernel settings before: those of Lockstep hold until the next boot."
         )
 
 
-def _accounts(record: found.Found | None, asked: Asked, plan: Plan) -> None:
-    known = record.accounts if record else {}
+def _accounts(record: found.Found, asked: Asked, plan: Plan) -> None:
+    known = record.accounts
     kept = {name for name, home in asked.accounts.items() if _keeps(home, asked.keep)}
     for name, home in asked.accounts.items():
         have = found.groups_of(name)
         if have is None:
             continue
         # Of an earlier version the home tells: no other account has it.
-        made = known[name] is None if record and record.whole and name in known else None
+        made = known[name] is None if record.whole and name in known else None
         if name in kept:
-            plan.stays.append(Stays(f"account {name}", "what is kept belongs to it"))
+            plan.stay(f"account {name}", "what is kept belongs to it")
         elif made or (made is None and ours.home_of(name) == home):
-            plan.goes.append(Item("account", name))
+            plan.go("account", name)
         else:
-            plan.stays.append(Stays(f"account {name}", "it was here before"))
-    gone = {item.name for item in plan.goes if item.kind == "account"}
+            plan.stay(f"account {name}", "it was here before")
+    gone = plan.names("account")
     if found.members(asked.group) is not None:
-        plan.goes.append(Item("group", asked.group))
+        plan.go("group", asked.group)
     for name, was in known.items():
         now = found.groups_of(name)
-        if name in gone or now is None or not (record and record.whole):
+        if name in gone or now is None or not record.whole:
             continue
         for group in ((set(now) - set(was or ())) & set(record.groups)) - {asked.group}:
-            plan.goes.append(Item("member", f"{name} of {group}", f"{name} {group}"))
-    if not (record and record.whole):
+            plan.go("member", f"{name} of {group}", detail=f"{name} {group}")
+    if not record.whole:
         plan.unknown.append(
             "Whether people were in the group docker before: memberships stay as they are."
         )
@@ -244,25 +223,21 @@ def _keeps(home: str, keep: Sequence[str]) -> bool:
     return (home == ours.HOME and WEIGHTS in keep) or (of_data and DATA in keep)
 
 
-def _always(plan: Plan, keeps: bool, keeps_data: bool, record: found.Found | None) -> None:
-    if record is None or not record.whole:
+def _always(plan: Plan, keeps: bool, keeps_data: bool, record: found.Found) -> None:
+    if not record.whole:
         plan.unknown.insert(
             0,
             "What was here before the first deploy: an earlier version of Lockstep deployed it "
             "and kept no record of that. Empty folders that it made may stay.",
         )
     if keeps:
-        plan.stays.append(
-            Stays("the record of what was here before", "the next deploy goes on with it")
-        )
+        plan.stay("the record of what was here before", "the next deploy goes on with it")
     if keeps_data:
-        plan.stays.append(Stays(", ".join(places.DATA), "as --keep data says"))
-    plan.stays.append(
-        Stays(
-            "lines in the journal and in logs of apt and dpkg, packages that apt fetched and its "
-            "lists, numbers of accounts that were given out, kernel modules until the next boot",
-            "the system's own records",
-        )
+        plan.stay(", ".join(places.DATA), "as --keep data says")
+    plan.stay(
+        "lines in the journal and in logs of apt and dpkg, packages that apt fetched and its "
+        "lists, numbers of accounts that were given out, kernel modules until the next boot",
+        "the system's own records",
     )
 
 

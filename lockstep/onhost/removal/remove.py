@@ -64,7 +64,7 @@ def _removed(
     shown = set(asked["ids"])
     with deploys.held(mine, paths.deploy_lock):
         made = plan.make(paths, docker, inventory)
-        todo = [item for item in made.goes if identity(item) in shown]
+        todo = [item for item in made.goes if item.identity in shown]
         actions = Actions(paths, docker)
         models = [item for item in todo if item.kind == "model"]
         failed = actions.of("model", models) if models else []
@@ -88,8 +88,3 @@ def _done(actions: Actions, todo: Sequence[Item]) -> list[tuple[Item, str]]:
             return failed
         failed += actions.of(kind, list(items))
     return failed
-
-
-def identity(item: Item) -> str:
-    """How a thing is named between the plan and its removal."""
-    return f"{item.kind} {item.name}"

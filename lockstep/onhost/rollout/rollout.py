@@ -28,7 +28,7 @@ import time
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.core import config, errors, layout, output
+from lockstep.onhost.core import config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.rollout import taken_back
@@ -102,8 +102,7 @@ def _token_where_clients_ask(target: config.Target) -> None:
 
 def back(paths: layout.Paths, why: str) -> int:
     """Return to the previous generation on record; what is hot is started again."""
-    now = next(iter(generations.records(paths)), None)
-    previous = generations.previous(paths)
+    now, previous = generations.newest(paths), generations.previous(paths)
     if now is None or previous is None:
         raise errors.Problem("there is no record of a previous generation to return to")
     kept = before.of_records(previous, now)
@@ -196,5 +195,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         rollout, whole = asked.get("rollout", ""), asked.get("whole", False)
         before.keep(paths, asked["current"], asked["paths"], rollout, whole=whole)
         return errors.EXIT_DONE
-    print((__doc__ or "").strip(), file=sys.stderr)
-    return errors.EXIT_USAGE
+    return program.usage(__doc__)

@@ -19,7 +19,6 @@ exit codes: 0 fast enough, no floor is set, or another member of the cluster mea
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, output
+from lockstep.onhost.core import config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api, sense, sense_record
 from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import technical
@@ -56,10 +55,7 @@ class Verdict:
 
 
 def decide(
-    rates: Sequence[float],
-    least: float | None,
-    share: float | None,
-    accepted: float | None,
+    rates: Sequence[float], least: float | None, share: float | None, accepted: float | None
 ) -> Verdict:
     """Compare the mean of some runs with the floor.
 
@@ -244,7 +240,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     paths = paths or layout.Paths()
     if argv not in ([], ["--baseline"], ["--accept"]):
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     mode = argv[0].lstrip("-") if argv else ""
     return gate(config.load_host(paths.targets), paths, mode)

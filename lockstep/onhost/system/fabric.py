@@ -26,19 +26,15 @@ _NAME = "40-cx7.yaml"
 _APPLY_S = 60.0
 
 
-class Fabric:
+class Fabric(trial.Trial):
     """The link of one host; `paths` is another root only in unit tests."""
 
     def __init__(self, paths: layout.Paths) -> None:
         self._root = paths.root
         self._file = paths.root / "etc/netplan" / _NAME
-        self._before = paths.run / "fabric-before.json"
-        self.trial = trial.Trial(
-            unit="lockstep-fabric-back",
-            program="fabric",
-            before=self._before,
-            lock=self._before.with_suffix(".lock"),
-        )
+        before = paths.run / "fabric-before.json"
+        said = f"{self._file} was taken back: nobody confirmed it"
+        super().__init__("fabric", before, before.with_suffix(".lock"), said)
 
     def attempt(self, text: str, seconds: int, adopt: bool = False) -> None:
         """Apply a file, with a timer that undoes it unless somebody keeps it."""
@@ -51,32 +47,30 @@ class Fabric:
             )
         _check(text)
         judge.keep_adopted(path)
-        self.trial.attempt(seconds, self._remember, lambda: self._apply(text), self._restore)
+        self.try_out(seconds, lambda: self._apply(text))
 
     def keep(self) -> None:
         """Let it stay. Problem when it was taken back meanwhile."""
-        self.trial.disarm()
-        if not self._before.exists():
+        self.disarm()
+        if not self.before.exists():
             raise errors.Problem(
                 f"{self._file} was taken back: no new login came through in time. Remedy: look at "
                 "fabric.interfaces in the inventory, and deploy again"
             )
-        self._before.unlink()
+        self.before.unlink()
 
-    def back(self) -> None:
-        """What there was before `attempt`; nothing where there was none."""
-        self.trial.back(self._restore, f"{self._file} was taken back: nobody confirmed it")
-
-    def _remember(self) -> None:
+    def remember(self) -> None:
+        """The file, and how this host is reached."""
         old = self._file.read_text(encoding="utf-8") if self._file.exists() else None
-        atomic.write_json(self._before, {"text": old, "links": _links()}, mode=0o600)
+        atomic.write_json(self.before, {"text": old, "links": _links()}, mode=0o600)
 
     def _apply(self, text: str) -> None:
         atomic.write(self._file, text, mode=0o600)
         trial.must(["netplan", "apply"])
 
-    def _restore(self) -> None:
-        kept = json.loads(self._before.read_text(encoding="utf-8"))
+    def restore(self) -> None:
+        """The file, and every address and route of before."""
+        kept = json.loads(self.before.read_text(encoding="utf-8"))
         if kept["text"] is None:
             self._file.unlink(missing_ok=True)
         else:
@@ -90,7 +84,7 @@ class Fabric:
         for link in kept["links"].values():
             for route in link["routes"]:
                 runner.run(["ip", "route", "replace", *route])
-        self._before.unlink()
+        self.before.unlink()
 
 
 def _links() -> dict[str, dict[str, Any]]:
@@ -124,15 +118,11 @@ def _check(text: str) -> None:
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
-    actions = {
-        "try": "apply it for some seconds",
-        "keep": "let it stay",
-        "back": "take it back",
-    }
+    actions = {"try": "apply it for some seconds", "keep": "let it stay", "back": "take it back"}
     options = trial.options(__doc__, argv, actions)
     fabric = Fabric(paths or layout.Paths())
     text = sys.stdin.read() if options.action == "try" else ""
-    with fabric.trial.alone():
+    with fabric.alone():
         if options.action == "try":
             fabric.attempt(text, options.seconds, options.adopt)
         else:

@@ -12,7 +12,6 @@ exit codes: 0 done, 1 nftables refused or the rules were taken back meanwhile, 2
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -24,41 +23,32 @@ _TABLE = ("inet", "lockstep")
 _EMPTY = "table inet lockstep\ndelete table inet lockstep\n"
 
 
-class Firewall:
+class Firewall(trial.Trial):
     """The table of one host; `paths` is another root only in unit tests."""
 
     def __init__(self, paths: layout.Paths) -> None:
         self._rules = paths.root / "etc/lockstep/firewall.nft"
         self._kept = paths.root / "etc/lockstep/firewall-kept.nft"
-        self._before = paths.run / "firewall-before.nft"
         self._record = paths.run / "firewall.json"
         self._record_before = paths.run / "firewall-before.json"
-        self.trial = trial.Trial(
-            unit="lockstep-firewall-back",
-            program="firewall",
-            before=self._before,
-            lock=self._record.with_suffix(".lock"),
-        )
+        before, lock = paths.run / "firewall-before.nft", self._record.with_suffix(".lock")
+        said = "the firewall's new rules were taken back: nobody confirmed them"
+        super().__init__("firewall", before, lock, said)
 
     def attempt(self, seconds: int) -> None:
         """Load the new rules, with a timer that takes them back unless somebody keeps them."""
-        load = partial(self._load, self._rules)
-        self.trial.attempt(seconds, self._remember, load, self._restore)
+        self.try_out(seconds, partial(self._load, self._rules))
 
     def keep(self) -> None:
         """Let the rules of `attempt` stay. Problem when they were taken back meanwhile."""
-        self.trial.disarm()
+        self.disarm()
         if not self.in_force():
             raise errors.Problem(
                 "the new rules were taken back before they were confirmed. Deploy again"
             )
         atomic.write(self._kept, self._rules.read_text(encoding="utf-8"))
-        self._forget()
-
-    def back(self) -> None:
-        """The rules of before `attempt`; nothing where there was none."""
-        said = "the firewall's new rules were taken back: nobody confirmed them"
-        self.trial.back(self._restore, said)
+        self.before.unlink(missing_ok=True)
+        self._record_before.unlink(missing_ok=True)
 
     def load(self) -> None:
         """The rules that were kept."""
@@ -71,29 +61,23 @@ class Firewall:
 
     def in_force(self) -> bool:
         """Whether the table is what the last load made of it."""
-        try:
-            record = json.loads(self._record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return False
-        return bool(record["listing"] == _digest(_listing()))
+        record = atomic.read_json(self._record)
+        return bool(record and record["listing"] == _digest(_listing()))
 
-    def _remember(self) -> None:
+    def remember(self) -> None:
         """The rules in force, and what is known of them: hand-made changes stay known as that."""
         self._record_before.unlink(missing_ok=True)
         if self._record.exists():
             shutil.copyfile(self._record, self._record_before)
-        atomic.write(self._before, _EMPTY + _listing())
+        atomic.write(self.before, _EMPTY + _listing())
 
-    def _restore(self) -> None:
-        trial.must(["nft", "-f", str(self._before)])
-        self._before.unlink()
+    def restore(self) -> None:
+        """The rules in force then, and what was known of them."""
+        trial.must(["nft", "-f", str(self.before)])
+        self.before.unlink()
         self._record.unlink(missing_ok=True)
         if self._record_before.exists():
             self._record_before.replace(self._record)
-
-    def _forget(self) -> None:
-        self._before.unlink(missing_ok=True)
-        self._record_before.unlink(missing_ok=True)
 
     def _load(self, file: Path) -> None:
         trial.must(["nft", "-f", str(file)])
@@ -121,7 +105,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     }
     options = trial.options(__doc__, argv, actions)
     firewall = Firewall(paths or layout.Paths())
-    with firewall.trial.alone():
+    with firewall.alone():
         if options.action == "try":
             firewall.attempt(options.seconds)
         else:

@@ -95,6 +95,16 @@ def _query(fields: Sequence[str]) -> tuple[str, str]:
     return f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"
 
 
+def _repeated(fields: Sequence[str], period_ms: int) -> subprocess.Popen[str]:
+    """A line of these fields each period, until it is ended. OSError without a driver."""
+    return subprocess.Popen(
+        ("nvidia-smi", *_query(fields), f"--loop-ms={period_ms}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
 class Watched:
     """A look each second, by one nvidia-smi that stays: starting it costs more than a look."""
 
@@ -117,12 +127,7 @@ class Watched:
             time.sleep(_AGAIN_S)
 
     def _read(self, fields: Sequence[str]) -> None:
-        with subprocess.Popen(
-            ("nvidia-smi", *_query(fields), "--loop-ms=1000"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as asking:
+        with _repeated(fields, 1000) as asking:
             for line in asking.stdout or ():
                 self._newest = time.monotonic(), _reading(fields, line)
 
@@ -162,12 +167,7 @@ def sampled() -> Iterator[Band]:
     """Samples of power and clock each half second while the block runs; none without a driver."""
     band = Band([], [])
     try:
-        asking = subprocess.Popen(
-            ("nvidia-smi", *_query(("power.draw", "clocks.sm")), f"--loop-ms={_SAMPLE_MS}"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        asking = _repeated(("power.draw", "clocks.sm"), _SAMPLE_MS)
     except OSError:
         yield band
         return

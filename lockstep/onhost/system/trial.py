@@ -7,79 +7,70 @@ deploy is gone by then.
 from __future__ import annotations
 
 import argparse
-import fcntl
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from lockstep.onhost.core import errors, output, program, runner
-from lockstep.onhost.core.program import command
+from lockstep.onhost.core import errors, file_lock, output, program, runner
 
 _LIMIT_S = 60.0
 
 
-@dataclass(frozen=True)
 class Trial:
-    """One kind of change.
+    """One kind of change; subclasses say how it is taken back.
 
     Attributes:
-        unit: Name of the timer that takes it back, without suffix.
         program: What the timer starts, with the word `back`: a word of `__main__.py`.
         before: What there was, for as long as nobody has confirmed the change.
         lock: Held by whoever changes anything of it.
+        taken_back: What an operator reads when nobody has confirmed it.
     """
 
-    unit: str
-    program: str
-    before: Path
-    lock: Path
+    def __init__(self, program: str, before: Path, lock: Path, taken_back: str) -> None:
+        self.program, self.before, self.lock = program, before, lock
+        self.taken_back = taken_back
+        self._unit = f"lockstep-{program}-back"
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def remember(self) -> None:
+        """Write `before`."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Bring back what `before` says, and remove it."""
+        raise NotImplementedError
+
+    def alone(self) -> AbstractContextManager[None]:
         """One program at a time: two deploys and the timer may come together."""
-        self.lock.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        with self.lock.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return file_lock.held(self.lock)
 
-    def attempt(
-        self,
-        seconds: int,
-        remember: Callable[[], None],
-        apply: Callable[[], None],
-        restore: Callable[[], None],
-    ) -> None:
-        """Change something, with a timer that takes it back; Problem where that fails, at once.
-
-        `remember` writes `before`, `restore` brings it back and removes it.
-        """
+    def try_out(self, seconds: int, apply: Callable[[], None]) -> None:
+        """Change something, with a timer that takes it back; Problem where that fails, at once."""
         self.disarm()
         # Of two attempts at once neither was confirmed: what was there before both comes back.
         if not self.before.exists():
-            remember()
-        argv = ["systemd-run", "--quiet", "--collect", f"--unit={self.unit}"]
+            self.remember()
+        argv = ["systemd-run", "--quiet", "--collect", f"--unit={self._unit}"]
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # First: this connection may not live to see the next command.
-            must([*argv, *command(self.program, "back")])
+            must([*argv, *program.command(self.program, "back")])
             apply()
         except errors.Problem:
             self.disarm()
-            restore()
+            self.restore()
             raise
 
-    def back(self, restore: Callable[[], None], said: str) -> None:
+    def back(self) -> None:
         """Take it back and say so; nothing where nothing is on trial."""
         if self.before.exists():
-            restore()
-            output.say(said)
+            self.restore()
+            output.say(self.taken_back)
         # Last: this may be the timer's own service.
         self.disarm()
 
     def disarm(self) -> None:
         """Stop the timer."""
-        runner.run(["systemctl", "stop", f"{self.unit}.timer"])
+        runner.run(["systemctl", "stop", f"{self._unit}.timer"])
 
 
 def must(argv: list[str]) -> str:

@@ -10,7 +10,7 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, runner
+from lockstep.onhost.core import atomic, errors, layout, runner
 from lockstep.onhost.docker import docker_api
 
 DATABASE = "webui.db"
@@ -27,12 +27,10 @@ def folder(paths: layout.Paths, volume: str) -> Path | None:
     """
     docker = docker_api.Docker(paths.docker_socket)
     try:
-        found = docker.json("GET", f"/volumes/{urllib.parse.quote(volume, safe='')}")
+        found = docker.json("GET", f"/volumes/{urllib.parse.quote(volume, safe='')}", none=(404,))
     except docker_api.DockerError as error:
-        if error.status == 404:
-            return None
         raise errors.Problem(f"volume {volume}: {error}") from error
-    return paths.root / str(found["Mountpoint"]).lstrip("/")
+    return paths.root / str(found["Mountpoint"]).lstrip("/") if found else None
 
 
 def copy(source: Path, to: Path, *, live: bool = False) -> None:
@@ -69,7 +67,7 @@ def replace(data: Path, by: Path) -> None:
         remove(old)
         data.rename(old)
     new.rename(data)
-    _flush_one(data.parent)
+    atomic.flush(data.parent)
     remove(old)
 
 
@@ -98,12 +96,7 @@ def fault(database: Path) -> str:
 
 
 def chats_since(data: Path, since: float) -> int | None:
-    """Chats that were begun or continued after a time; None where the database cannot tell.
-
-    Args:
-        data: The folder with the database.
-        since: Seconds of Unix time.
-    """
+    """Chats that were begun or continued after a time (Unix, s); None where that is not told."""
     try:
         with _opened(data / DATABASE) as connection:
             query = "SELECT count(*) FROM chat WHERE updated_at > ?"
@@ -116,15 +109,7 @@ def _flush(folder: Path) -> None:
     """Have a copy on disk. Not by sync(2), which waits for whatever else is written to any disk."""
     for each in (folder, *folder.rglob("*")):
         if each.is_dir() or (each.is_file() and not each.is_symlink()):
-            _flush_one(each)
-
-
-def _flush_one(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+            atomic.flush(each)
 
 
 def _is_database(path: Path) -> bool:

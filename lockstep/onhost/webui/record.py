@@ -10,12 +10,14 @@ import json
 import time
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from lockstep.onhost.core import atomic, errors, layout, schema
-from lockstep.onhost.records import generations, restic
+from lockstep.onhost.records import restic
 from lockstep.onhost.records.restic import Saved
 from lockstep.onhost.webui import data
 
+T = TypeVar("T")
 #: Copies that stay beside those that an update still needs.
 KEPT = 3
 #: Of copies from before updates, in a backup.
@@ -67,12 +69,9 @@ class Update:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A copy that an image is to be given when it comes in the place of another one.
+    """The number of a copy that an image is to be given when it comes in the place of another one.
 
-    Attributes:
-        image: The image.
-        number: Of the copy.
-        until: When that is no longer so, seconds of Unix time.
+    From `until` (Unix time, s) on that is no longer so.
     """
 
     image: str
@@ -103,14 +102,15 @@ class Record:
 
 def load(paths: layout.Paths) -> Record:
     """The record; an empty one where there is none. Problem when it cannot be read."""
+    return _read(Record, paths.webui) if paths.webui.exists() else Record()
+
+
+def _read(kind: type[T], path: Path) -> T:
     try:
-        found = json.loads(paths.webui.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return Record()
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise errors.Problem(f"{paths.webui}: {error}") from error
-    known: Record = schema.convert(Record, found, where=str(paths.webui), key="", error=_unusable)
-    return known
+        raise errors.Problem(f"{path}: {error}") from error
+    return schema.build(kind, found, where=str(path), error=_unusable)
 
 
 def save(paths: layout.Paths, record: Record) -> None:
@@ -120,11 +120,8 @@ def save(paths: layout.Paths, record: Record) -> None:
 
 def snapshots(paths: layout.Paths) -> list[Snapshot]:
     """The copies, newest first; what is half made is none."""
-    found = []
-    for path in paths.webui_kept.glob("[0-9]*/about.json"):
-        about = json.loads(path.read_text(encoding="utf-8"))
-        found.append(schema.convert(Snapshot, about, where=str(path), key="", error=_unusable))
-    return sorted(found, key=lambda each: -each.number)
+    found = paths.webui_kept.glob("[0-9]*/about.json")
+    return sorted((_read(Snapshot, path) for path in found), key=lambda each: -each.number)
 
 
 def kept_data(paths: layout.Paths, number: int) -> Path:
@@ -188,12 +185,6 @@ def _say(paths: layout.Paths, made: Snapshot) -> None:
     folder = kept_data(paths, made.number).parent
     folder.mkdir(parents=True, mode=0o700, exist_ok=True)
     atomic.write_json(folder / "about.json", asdict(made), mode=0o600)
-
-
-def generation(paths: layout.Paths) -> int:
-    """The number of this host's generation; 0 where none is on record."""
-    newest = generations.newest(paths)
-    return int(newest["number"]) if newest else 0
 
 
 def _unusable(what: str, *, where: str, **_: object) -> errors.Problem:

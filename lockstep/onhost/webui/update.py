@@ -33,6 +33,7 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.engine.ready import MainProcess
+from lockstep.onhost.records import generations
 from lockstep.onhost.records.restic import Saved
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
@@ -118,9 +119,7 @@ def _unit_back(paths: layout.Paths, unit: str, known: record.Record) -> None:
     if path.read_text(encoding="utf-8") == text:
         return
     atomic.write(path, text)
-    done = runner.run(["systemctl", "daemon-reload"], timeout=120)
-    if done.returncode:
-        raise errors.Problem(f"systemctl daemon-reload failed: {done.stderr.strip()}")
+    runner.must("systemctl", "daemon-reload", timeout=120)
 
 
 def ready(
@@ -139,7 +138,7 @@ def ready(
         if wrong:
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
-    now = record.Record(image, lines, record.generation(paths), last=known.last)
+    now = record.Record(image, lines, generations.number(paths), last=known.last)
     if known.update:
         now = replace(now, last="")
     if now != known:
@@ -166,10 +165,7 @@ def _wait(url: str, alive: Callable[[], None]) -> None:
 def ended(paths: layout.Paths, unit: str, result: str) -> None:
     """Have image and data return, where an update was under way and the unit failed.
 
-    Args:
-        paths: Of the host.
-        unit: The unit.
-        result: systemd's word for how it ended ($SERVICE_RESULT).
+    `result` is systemd's word for how it ended ($SERVICE_RESULT).
     """
     known = record.load(paths)
     # Stopped on purpose, or with the host: the next start goes on.
@@ -213,14 +209,9 @@ def listed(paths: layout.Paths, volume: str) -> dict[str, object]:
 
 
 def restored(paths: layout.Paths, unit: str, volume: str, saved: Saved, unpacked: Path) -> None:
-    """Begin again with data of a backup; where they do not serve, the present ones return.
+    """Begin again with data of a backup, whose files are in `unpacked`.
 
-    Args:
-        paths: Of the host.
-        unit: Open WebUI's unit.
-        volume: Its volume.
-        saved: The backup.
-        unpacked: The folder with its files.
+    Where they do not serve, the present ones return.
     """
     known, place = record.load(paths), data.folder(paths, volume)
     if place is None or not known.image:

@@ -1,6 +1,6 @@
 """Fetch pinned model weights into the Hugging Face cache, check them once, repair what is broken.
 
-usage: fetch-weights SPEC.json [--token-file FILE] [--workers N] [--small]
+usage: fetch-weights SPEC.json [--token-file FILE] [--small]
 
 What another Spark of this deploy has is copied from it, what an earlier one is fetching is waited
 for, the rest comes from the hub. Resumes; several files at a time; a complete repository costs no
@@ -16,39 +16,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout, output, program
+from lockstep.onhost.core import errors, layout, program
 from lockstep.onhost.fetch import claims, peer_client
-from lockstep.onhost.weights import (
-    hub_cache,
-    weights_sources,
-    weights_spec,
-    weights_state,
-    weights_store,
-)
+from lockstep.onhost.weights import weights_spec, weights_state, weights_store
 
 # What `lockstep.deploy.copying` calls these files before this program has begun.
 CLAIM = "weights"
-
-
-def fetch(
-    store: weights_store.Store,
-    spec: weights_spec.Spec,
-    repository: weights_spec.Repository,
-    what: str,
-) -> None:
-    """Bring one repository to `complete`, and say that `what` is there. Problem when it cannot."""
-    for part in repository.parts:
-        hub_cache.noted(spec.cache_dir, part.model.replace("/", "--"), part.revision)
-    for part in repository.parts:
-        corrupt = store.verify(part)
-        if corrupt:
-            files = f"{len(corrupt)} corrupt files: {', '.join(corrupt)}"
-            output.say(f"weights {part.model}: {files}; fetching them again")
-            store.remove(part, corrupt)
-        store.download(part)
-    store.merge(repository)
-    store.write_refs(repository)
-    output.say(f"weights {repository.model}: {what} at {spec.model_path(repository)}")
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -56,7 +29,6 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser = program.parser(__doc__)
     parser.add_argument("spec", type=Path)
     parser.add_argument("--token-file", type=Path, metavar="FILE")
-    parser.add_argument("--workers", type=int, default=4, metavar="N")
     parser.add_argument("--small", action="store_true")
     options = parser.parse_args(argv)
     try:
@@ -73,10 +45,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     # Peers that wait for the weights wait for the claim of that name, which comes later.
     name = "small" if options.small else CLAIM
     with claims.held(paths, name, weights_state.absent(spec)) as claim:
-        sources = weights_sources.Sources(spec, token, copier, claim)
-        store = weights_store.Store(spec, sources, options.workers)
+        store = weights_store.Store(spec, token, copier, claim)
         for repository in spec.repositories:
-            fetch(store, spec, repository, "small files" if options.small else "complete")
+            store.bring(repository, "small files" if options.small else "complete")
     copier.told("weights")
     return errors.EXIT_DONE
 

@@ -11,25 +11,18 @@ import contextlib
 import re
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _NOTE = re.compile(r"([A-Za-z0-9][\w.-]*--[A-Za-z0-9][\w.-]*)@([0-9a-f]{40})")
 
 
-@dataclass(frozen=True)
-class Revision:
-    """One snapshot of ours: `repository` is ORG--NAME, `bytes` come free with it."""
+class Revision(NamedTuple):
+    """One snapshot of ours: `name` is ORG/NAME@COMMIT, `bytes` come free with it."""
 
     note: Path
-    repository: str
-    commit: str
-    bytes: int = 0
-
-    @property
-    def name(self) -> str:
-        """ORG/NAME@COMMIT."""
-        return f"{self.repository.replace('--', '/', 1)}@{self.commit}"
+    name: str
+    bytes: int
 
 
 def notes(cache_dir: Path) -> Path:
@@ -48,21 +41,21 @@ def noted(cache_dir: Path, repository: str, commit: str) -> None:
 def unneeded(cache_dir: Path, text: str) -> Iterator[Revision]:
     """Snapshots of ours whose commit does not stand in `text`."""
     found = [
-        Revision(note, match[1], match[2])
+        (note, match[1], match[2])
         for note in sorted(notes(cache_dir).glob("*"))
         if (match := _NOTE.fullmatch(note.name)) and match[2] not in text
     ]
     counted: set[Path] = set()
-    for revision in found:
-        going = {other.commit for other in found if other.repository == revision.repository}
-        repository = cache_dir / f"models--{revision.repository}"
-        blobs = _blobs(repository, revision.commit) - counted
+    for note, name, commit in found:
+        going = {other for _, its_name, other in found if its_name == name}
+        repository = cache_dir / f"models--{name}"
+        blobs = _blobs(repository, commit) - counted
         for snapshot in repository.glob("snapshots/*"):
             if snapshot.name not in going:
                 blobs -= _blobs(repository, snapshot.name)
         counted |= blobs
         size = sum(blob.stat().st_blocks * 512 for blob in blobs)
-        yield Revision(revision.note, revision.repository, revision.commit, size)
+        yield Revision(note, f"{name.replace('--', '/', 1)}@{commit}", size)
 
 
 def remove(note: Path, cache_dir: Path) -> None:

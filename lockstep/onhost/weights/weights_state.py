@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lockstep.onhost.core import atomic
 from lockstep.onhost.weights import weights_spec
 
 
 def stamps(spec: weights_spec.Spec, part: weights_spec.Part) -> dict[str, Any]:
     """The stamps of one repository; empty when there are none or they cannot be read."""
-    try:
-        data = json.loads(spec.stamp(part).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    data = atomic.read_json(spec.stamp(part))
     return data if isinstance(data, dict) else {}
 
 

@@ -99,3 +99,18 @@ def test_a_document(tmp_path):
     text = (tmp_path / "some.json").read_text()
     assert json.loads(text) == {"a": [1]} and text.endswith("}\n")
     assert mode(tmp_path / "some.json") == 0o640
+
+
+def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
+    link = tmp_path / "current"
+    for target in ("one", "two"):
+        atomic.link(link, target)
+        assert str(link.readlink()) == target
+    assert [path.name for path in tmp_path.iterdir()] == ["current"]
+
+
+def test_a_document_that_cannot_be_read_is_none(tmp_path):
+    (tmp_path / "cut").write_text('{"a": ')
+    atomic.write_json(tmp_path / "whole", {"a": 1})
+    found = [atomic.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
+    assert found == [None, None, {"a": 1}]

@@ -209,9 +209,11 @@ class Site:
         return [stage, str(spec)]
 
     def build(self) -> None:
+        """All stages, after which nothing is missing."""
         for stage in ("pytorch", "vllm", "flashinfer"):
             done = self.run(stage)
             assert done.returncode == 0, done.stderr
+        assert self.missing() == {}
 
     def found(self) -> Any:
         return environments.read(self.spec)
@@ -254,7 +256,6 @@ def built(made: Site) -> Site:
 def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> None:
     assert sorted(site.missing()) == ["flashinfer", "pytorch", "vllm"]
     site.build()
-    assert site.missing() == {}
     assert git(site.home / "vllm", "rev-parse", "HEAD") == site.spec["vllm"]["commit"]
     # The fork's build looks for the tag that it left upstream at.
     assert git(site.home / "vllm", "tag") == "v1"
@@ -389,7 +390,6 @@ def test_what_the_store_has_needs_no_server_for_the_next_generation(built: Site)
     for name in ("fork", "transformers"):
         (built.folder / name).rename(built.folder / f"{name}-is-gone")
     built.build()
-    assert built.missing() == {}
     assert git(built.home / "vllm", "tag") == "v1"
 
 
@@ -398,7 +398,6 @@ def test_a_bundle_that_is_spoiled_is_not_used(built: Site) -> None:
     bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
     built.spec["home"] = str(built.home.parent / "ba9876543210")
     built.build()
-    assert built.missing() == {}
     assert git(built.home / "vllm", "bundle", "list-heads", str(bundle)).startswith(
         built.spec["vllm"]["commit"]
     )
@@ -433,7 +432,6 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
     assert site.missing()["pytorch"][0] == "the venv, whose last installation was cut off"
     (site.home / "venv/half-copied").touch()
     site.build()
-    assert site.missing() == {}
     assert not (site.home / "venv/half-copied").exists()
 
 
@@ -455,14 +453,12 @@ def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(built: Site) -> 
 def test_a_cut_while_the_venv_is_made_is_mended(site: Site) -> None:
     assert site.cut("pytorch", "venv") == 1
     site.build()
-    assert site.missing() == {}
 
 
 def test_another_python_means_another_venv(built: Site) -> None:
     built.spec["python"] = "3.13"
     assert "Python 3.13 (it has 3.12)" in built.missing()["pytorch"]
     built.build()
-    assert built.missing() == {}
 
 
 def test_locks_of_a_git_that_was_cut_off_are_no_obstacle(built: Site) -> None:
@@ -470,13 +466,11 @@ def test_locks_of_a_git_that_was_cut_off_are_no_obstacle(built: Site) -> None:
         (built.home / "vllm/.git" / lock).touch()
     built.spec["vllm"]["commit"] = git(built.folder / "fork", "rev-parse", "HEAD")
     built.build()
-    assert built.missing() == {}
 
 
 def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(site: Site) -> None:
     (site.home / "vllm/.git").mkdir(parents=True)
     site.build()
-    assert site.missing() == {}
 
 
 def test_a_moved_tag_of_the_fork_is_no_obstacle(built: Site) -> None:
@@ -484,7 +478,6 @@ def test_a_moved_tag_of_the_fork_is_no_obstacle(built: Site) -> None:
     git(built.folder / "fork", "tag", "--force", "v1", "HEAD")
     built.spec["vllm"]["commit"] = git(built.folder / "fork", "rev-parse", "HEAD")
     built.build()
-    assert built.missing() == {}
 
 
 def test_changes_in_the_working_copy_are_thrown_away(site: Site) -> None:
@@ -506,7 +499,6 @@ def test_a_commit_that_the_branch_left_behind_is_fetched_by_itself(site: Site) -
     git(fork, "reset", "--quiet", "--hard", "HEAD~1")
     git(fork, "config", "uploadpack.allowAnySHA1InWant", "true")
     site.build()
-    assert site.missing() == {}
 
 
 def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:

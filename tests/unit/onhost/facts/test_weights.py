@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from lockstep.onhost.facts import weights
+from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.weights import weights_spec, weights_state, weights_store
 
 REVISION, BASE = "a" * 40, "b" * 40
@@ -34,7 +35,7 @@ def test_what_stat_does_not_show_is_found_by_reading_own_small_and_borrowed_file
 ) -> None:
     asked = question(tmp_path)
     spec = weights_spec.parse(json.dumps(asked))
-    store = weights_store.Store(spec, None)
+    store = weights_store.Store(spec, None, peer_client.Copier(None), claims.Claim(None))
     for part in spec.repositories[0].parts:
         for file in part.files:
             path = spec.snapshot(part.model, part.revision) / file.path

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import output
-
-from lockstep.onhost.environment import engine_build  # isort: skip
-from lockstep.onhost.fetch import growth  # isort: skip
+from lockstep.onhost.environment import engine_build
+from lockstep.onhost.fetch import growth
 
 MB = 1_000_000
 # Fetches 3 MB and then waits until somebody has said so, as long as a test may take.
@@ -41,16 +40,19 @@ def test_the_size_of_a_folder_is_that_of_all_files_below_it(tmp_path: Path) -> N
     assert growth.size(tmp_path / "absent") == 0
 
 
-def test_what_a_folder_has_gained_is_said_while_the_block_runs(tmp_path: Path) -> None:
+def test_what_a_folder_has_gained_is_said_while_the_block_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: queue.Queue[str] = queue.Queue()
+    monkeypatch.setattr(output, "say", said.put)
     (tmp_path / "earlier").write_bytes(bytes(5 * MB))
-    with growth.told(tmp_path, said.put):
+    with growth.told(tmp_path):
         assert said.get(timeout=60) == "  0 s: still at it"
         (tmp_path / "wheel").write_bytes(bytes(2 * MB))
         lines = iter(lambda: said.get(timeout=60).partition(": ")[2], "")
         assert next(line for line in lines if line != "still at it").endswith(" MB")
         assert f"{tmp_path.name} +2 MB" in lines
-    assert "growth" not in [thread.name for thread in threading.enumerate()]
+    assert "progress" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_an_installation_says_what_the_package_cache_has_gained(

@@ -25,6 +25,11 @@ def sparks(tmp_path):
         spark.close()
 
 
+@pytest.fixture
+def one(sparks):
+    return sparks[0]
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setattr(peer_client, "POLL_S", 0.01)
@@ -35,8 +40,7 @@ def copier(*of, token: str = TOKEN, said: list[str] | None = None) -> peer_clien
     return peer_client.Copier(peer_client.Lease(token, of), say)
 
 
-def test_content_is_copied_and_counted(sparks, tmp_path):
-    one, _ = sparks
+def test_content_is_copied_and_counted(one, tmp_path):
     one.has(BODY)
     copy = copier(one.as_peer())
     assert copy.bring(NAME, len(BODY), tmp_path / "blob")
@@ -45,15 +49,13 @@ def test_content_is_copied_and_counted(sparks, tmp_path):
     assert not (tmp_path / "blob.incomplete").exists()
 
 
-def test_content_known_by_gits_id_is_copied_too(sparks, tmp_path):
-    one, _ = sparks
+def test_content_known_by_gits_id_is_copied_too(one, tmp_path):
     name = hashlib.sha1(b"blob 2\0{}").hexdigest()
     one.has(b"{}", name)
     assert copier(one.as_peer()).bring(name, 2, tmp_path / "blob")
 
 
-def test_a_copy_goes_on_where_another_ended(sparks, tmp_path):
-    one, _ = sparks
+def test_a_copy_goes_on_where_another_ended(one, tmp_path):
     one.has(BODY)
     (tmp_path / "blob.incomplete").write_bytes(BODY[:1_000_000])
     copy = copier(one.as_peer())
@@ -62,8 +64,7 @@ def test_a_copy_goes_on_where_another_ended(sparks, tmp_path):
     assert copy.bytes == {"spark1": len(BODY) - 1_000_000}
 
 
-def test_what_is_whole_already_costs_no_byte(sparks, tmp_path):
-    one, _ = sparks
+def test_what_is_whole_already_costs_no_byte(one, tmp_path):
     one.has(BODY)
     (tmp_path / "blob.incomplete").write_bytes(BODY)
     copy = copier(one.as_peer())
@@ -89,8 +90,7 @@ def test_corrupt_content_is_refused_and_taken_from_another_peer(sparks, tmp_path
         assert said == [f"{NAME[:12]} from spark1 is not what its hash says; not used"]
 
 
-def test_with_nothing_but_corrupt_peers_the_caller_fetches_from_the_start(sparks, tmp_path):
-    one, _ = sparks
+def test_with_nothing_but_corrupt_peers_the_caller_fetches_from_the_start(one, tmp_path):
     one.has(bytes(len(BODY)), NAME)
     assert not copier(one.as_peer()).bring(NAME, len(BODY), tmp_path / "blob")
     assert list(tmp_path.glob("blob*")) == []
@@ -116,8 +116,7 @@ def dying():
         server.shutdown()
 
 
-def test_a_peer_that_vanishes_in_the_middle_is_replaced_by_another(sparks, dying, tmp_path):
-    one, _ = sparks
+def test_a_peer_that_vanishes_in_the_middle_is_replaced_by_another(one, dying, tmp_path):
     one.has(BODY)
     order = (dying, one.as_peer()) if int(NAME[:8], 16) % 2 == 0 else (one.as_peer(), dying)
     copy = copier(*order)
@@ -142,8 +141,7 @@ def test_nobody_shares_where_there_is_no_lease(tmp_path):
     assert not peer_client.Copier(None).bring(NAME, len(BODY), tmp_path / "blob")
 
 
-def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(sparks, tmp_path):
-    one, _ = sparks
+def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(one, tmp_path):
     done: list[bool] = []
     copy = copier(one.as_peer(earlier=True))
     with claims.held(one.paths, "weights", [NAME]):
@@ -162,17 +160,15 @@ def test_what_an_earlier_peer_fetches_is_waited_for_and_taken_when_it_is_there(s
     assert copy.bytes == {"spark1": len(BODY)}
 
 
-def test_a_later_peer_is_not_waited_for(sparks, tmp_path):
+def test_a_later_peer_is_not_waited_for(one, tmp_path):
     """Else two would wait for each other for ever."""
-    one, _ = sparks
     with claims.held(one.paths, "weights", [NAME]):
         assert not copier(one.as_peer(earlier=False)).bring(NAME, 1, tmp_path / "blob")
 
 
 def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is_not(
-    sparks, monkeypatch
+    one, monkeypatch
 ):
-    one, _ = sparks
     monkeypatch.setattr("lockstep.onhost.fetch.peer_store._FRESH_S", 0.0)
     one.offer(weights=[NAME])
     assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-State"] == "expected"
@@ -190,9 +186,8 @@ def test_a_fetch_that_has_not_begun_is_expected_and_one_that_ended_without_it_is
 
 @pytest.mark.parametrize("limit", ["BEGIN_S", "PATIENCE_S"])
 def test_an_earlier_peer_that_does_not_move_is_not_waited_for_for_ever(
-    sparks, tmp_path, monkeypatch, limit
+    one, tmp_path, monkeypatch, limit
 ):
-    one, _ = sparks
     monkeypatch.setattr(peer_client, limit, 0.0)
     one.offer(weights=[NAME])
     said: list[str] = []
@@ -206,8 +201,7 @@ def test_an_earlier_peer_that_does_not_move_is_not_waited_for_for_ever(
 
 
 @pytest.mark.parametrize("token", [None, "", "wrong", TOKEN[:-1]])
-def test_nothing_is_told_without_the_token_of_a_deploy_of_now(sparks, token):
-    one, _ = sparks
+def test_nothing_is_told_without_the_token_of_a_deploy_of_now(one, token):
     one.has(BODY)
     assert one.ask("HEAD", f"/content/{NAME}", token)[0] == 401
     assert one.ask("GET", f"/content/{NAME}", token)[::2] == (401, b"")
@@ -218,13 +212,11 @@ def test_nothing_is_told_without_the_token_of_a_deploy_of_now(sparks, token):
 @pytest.mark.parametrize(
     "path", ["/", "/content/", "/content/../../etc/passwd", "/etc/passwd", "/content/" + "g" * 64]
 )
-def test_only_content_known_by_its_hash_is_given(sparks, path):
-    one, _ = sparks
+def test_only_content_known_by_its_hash_is_given(one, path):
     assert one.ask("GET", path)[0] == 404
 
 
-def test_ranges_are_answered(sparks):
-    one, _ = sparks
+def test_ranges_are_answered(one):
     one.has(BODY)
     status, headers, body = one.ask("GET", f"/content/{NAME}", Range="bytes=1048570-")
     assert (status, body) == (206, BODY[-6:])
@@ -232,8 +224,7 @@ def test_ranges_are_answered(sparks):
     assert one.ask("GET", f"/content/{NAME}", Range="bytes=1048576-")[0] == 416
 
 
-def test_a_server_ends_with_the_last_deploy_that_needed_it(sparks):
-    one, _ = sparks
+def test_a_server_ends_with_the_last_deploy_that_needed_it(one):
     one.offer("u" * 43)
     assert one.ask("POST", "/end")[0] == 200
     # A deploy that is over has no rights, another one goes on.
@@ -254,8 +245,7 @@ def test_a_server_that_nobody_asks_ends_unless_its_host_is_fetching(tmp_path):
         spark.server.server_close()
 
 
-def test_a_port_that_is_taken_is_named(sparks, tmp_path):
-    one, _ = sparks
+def test_a_port_that_is_taken_is_named(one, tmp_path):
     argv = ["--address", "127.0.0.1", "--port", str(one.port), "--hub", "/h", "--folder", "/f"]
     with pytest.raises(Exception, match=f"cannot listen at 127.0.0.1:{one.port}"):
         peer_server.main(argv)
@@ -269,17 +259,15 @@ def test_content_is_checked_against_either_kind_of_name(tmp_path):
     assert not content.matches(path, "0" * 64)
 
 
-def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(sparks):
+def test_the_last_file_of_a_fetch_is_there_for_who_asks_at_once(one):
     """Seen in the lab: a listing half a second old lacked it, and nobody was fetching any more."""
-    one, _ = sparks
     with claims.held(one.paths, "weights", [NAME]):
         assert one.ask("HEAD", f"/content/{NAME}")[0] == 202
         one.has(BODY)
     assert one.ask("HEAD", f"/content/{NAME}")[0] == 200
 
 
-def test_what_arrives_between_two_looks_is_found(sparks, monkeypatch):
-    one, _ = sparks
+def test_what_arrives_between_two_looks_is_found(one, monkeypatch):
     store = one.server.store
     looked = store.coming
 
@@ -291,8 +279,7 @@ def test_what_arrives_between_two_looks_is_found(sparks, monkeypatch):
     assert one.ask("HEAD", f"/content/{NAME}")[0] == 200
 
 
-def test_a_claim_is_never_seen_without_its_holder_or_its_names(sparks, monkeypatch):
-    one, _ = sparks
+def test_a_claim_is_never_seen_without_its_holder_or_its_names(one, monkeypatch):
     one.offer(weights=[NAME])
     states = []
     add = claims.Claim.add
@@ -308,8 +295,7 @@ def test_a_claim_is_never_seen_without_its_holder_or_its_names(sparks, monkeypat
     assert states == ["expected", "fetching", "fetching"]
 
 
-def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expected(sparks):
-    one, _ = sparks
+def test_a_host_busy_with_something_else_is_seen_to_get_on_towards_what_is_expected(one):
     one.offer(other=[NAME])
     assert one.ask("HEAD", f"/content/{NAME}")[1]["X-Lockstep-Progress"] == ""
     with claims.held(one.paths, "first", ["0" * 64]) as claim:

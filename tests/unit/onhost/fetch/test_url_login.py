@@ -90,7 +90,7 @@ def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -
 
     (tmp_path / "store/.locks").mkdir(parents=True)
     copy = git_source.Repository(tmp_path / "copy", source, tmp_path / "store", do)
-    copy.check_out(peer_client.Copier(None, "git"))
+    copy.check_out(peer_client.Copier(None))
     assert run(tmp_path / "copy", "cat-file", "-t", commit) == "commit"
     assert not any(word in f"{said} {private.told()}" for word in (PASSWORD, QUOTED))
 

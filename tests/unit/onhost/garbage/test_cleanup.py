@@ -64,6 +64,13 @@ def spark(tmp_path, monkeypatch):
                 "files": [],
             }
 
+        def has_unit(self) -> None:
+            """Two newer generations have the unit of a container."""
+            units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
+            for number, digest in ((2, "3"), (1, "4")):
+                record = {**self.record(number), "digest": digest, "files": units}
+                generations.record(self.paths, record)
+
         def fetch(self, commit: str, *, noted: bool = True) -> None:
             """A snapshot with one file of its own and one that all revisions share."""
             if noted:
@@ -279,9 +286,7 @@ def test_what_an_engine_compiled_goes_with_it(spark):
             (folder / name / "kernel").write_bytes(b"k" * 4096)
     for name, folder in (("vllm-qwen36-cache", volume), ("mine-cache", foreign)):
         spark.docker.volumes[name] = f"/{folder.relative_to(spark.root)}"
-    units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
-    generations.record(spark.paths, {**spark.record(2), "digest": "3", "files": units})
-    generations.record(spark.paths, {**spark.record(1), "digest": "4", "files": units})
+    spark.has_unit()
     compiled = [f"compiled {home / ENGINES[0]}", f"compiled {volume / digests[0]}"]
     assert spark.plan() == [*OLDEST, *compiled]
     answer = spark.remove()
@@ -298,9 +303,7 @@ def test_a_volume_of_our_name_that_somebody_else_made_is_not_looked_at(spark):
     kept.mkdir(parents=True)
     spark.docker.volumes["vllm-qwen36-cache"] = f"/{folder.relative_to(spark.root)}"
     spark.docker.foreign = {"vllm-qwen36-cache"}
-    units = [{"path": "/etc/systemd/system/vllm-qwen36.service", "text": ""}]
-    generations.record(spark.paths, {**spark.record(2), "digest": "3", "files": units})
-    generations.record(spark.paths, {**spark.record(1), "digest": "4", "files": units})
+    spark.has_unit()
     spark.remove()
     assert kept.exists()
 

@@ -94,14 +94,13 @@ def pull(paths, reference, origin):
 
     def run(base: str | None = None, platform: str = "linux/arm64") -> int:
         argv = [reference, "--platform", platform, "--from", base or f"{origin.url}/v2/org/engine"]
-        argv += ["--auth-file", str(paths.root / "config.json"), "--store", str(paths.root / "s")]
         return pull_image.main(argv, paths)
 
     return run
 
 
 def stored(paths) -> set[str]:
-    return {path.name for path in (paths.root / "s").iterdir() if path.is_file()}
+    return {path.name for path in (paths.layers).iterdir() if path.is_file()}
 
 
 def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, image, capsys):
@@ -178,11 +177,11 @@ def test_layers_that_came_before_a_cut_are_not_fetched_again(docker, pull, paths
 def test_what_only_a_forgotten_image_needed_goes_with_it(docker, pull, paths):
     assert pull() == 0
     other = manifest_of(BODIES["layer1"])  # the same layers, another configuration
-    (paths.root / "s" / name_of(other)).write_bytes(other)
-    image_store.forget(paths.root / "s", DIGEST[7:])
+    (paths.layers / name_of(other)).write_bytes(other)
+    image_store.forget(paths.layers, DIGEST[7:])
     kept = {name_of(BODIES["layer1"]), name_of(BODIES["layer2"]), name_of(other)}
     assert stored(paths) == kept
-    image_store.forget(paths.root / "s", name_of(other))
+    image_store.forget(paths.layers, name_of(other))
     assert stored(paths) == set()
 
 
@@ -269,7 +268,9 @@ def pin_store(docker) -> Path:
 
 def login(paths, key: str) -> None:
     entry = {"auth": base64.b64encode(b"anna:s3cret").decode()}
-    (paths.root / "config.json").write_text(json.dumps({"auths": {key: entry}}))
+    config = paths.root / "root/.docker/config.json"
+    config.parent.mkdir(parents=True)
+    config.write_text(json.dumps({"auths": {key: entry}}))
 
 
 def challenge(scheme: str) -> Reply:

@@ -24,6 +24,7 @@ GROUP = grp.getgrgid(os.getgid()).gr_name
 THEIRS = "[Service]\nExecStart=/home/me/serve\n"
 OURS = f"# {ours.MARK} for target qwen. Do not edit.\n[Service]\n"
 UNIT = "/etc/systemd/system/vllm.service"
+GENERATIONS = "/var/lib/lockstep-deploy/generations"
 
 
 class Root:
@@ -42,11 +43,14 @@ class Root:
 
     def record(self, number: int, *paths: str) -> None:
         document = {
+            "number": number,
+            "digest": str(number),
+            "images": [],
             "engine": {"folder": "/opt/lockstep/engines"},
             "weights": {"cache_dir": "/data/models/huggingface/hub"},
             "files": [{"path": path} for path in paths],
         }
-        self.write(f"{ours.GENERATIONS}/{number:04}.json", json.dumps(document))
+        self.write(f"{GENERATIONS}/{number:04}.json", json.dumps(document))
 
     def judge(self, *adopted: str) -> ours.Ours:
         return ours.Ours(adopted, self.folder)
@@ -123,7 +127,7 @@ def test_what_the_newest_record_has_is_ours_also_where_it_became_a_mask(root: Ro
 
 def test_a_damaged_record_is_none(root: Root) -> None:
     root.record(1, UNIT)
-    root.write(f"{ours.GENERATIONS}/0002.json", "{")
+    root.write(f"{GENERATIONS}/0002.json", "{")
     root.write(UNIT)
     assert root.judge().file(UNIT) == ""
 

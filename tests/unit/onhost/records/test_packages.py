@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.records import packages
+from lockstep.onhost.records import ours, packages
 
 
 class Apt:
@@ -64,22 +64,28 @@ def apt(monkeypatch: pytest.MonkeyPatch) -> Apt:
 
 
 @pytest.fixture
+def accounts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Accounts of this host."""
+    there: list[str] = []
+    monkeypatch.setattr(ours, "home_of", lambda name: "/" if name in there else None)
+    return there
+
+
+@pytest.fixture
 def paths(tmp_path: Path) -> layout.Paths:
     return layout.Paths(tmp_path)
 
 
 def test_what_came_goes_with_what_came_for_it_alone(
-    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+    apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
-    there: list[str] = []
-    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
     packages.note(paths, ["prometheus=prometheus", "curl"])
     before = sorted(apt.here)
     kept = packages.Noted(["prometheus"], {"prometheus": ["prometheus"]}, before)
     assert packages.load(paths) == kept and paths.packages.stat().st_mode & 0o777 == 0o600
     # One that was not needed before it is purged is nothing of ours.
     apt.here |= {"prometheus", "libjs", "kernel-new"}
-    there.append("prometheus")
+    accounts.append("prometheus")
     # A second deploy that meets it half installed forgets nothing.
     packages.note(paths, ["prometheus=prometheus", "old"])
     kept.packages.append("old")
@@ -103,10 +109,10 @@ def test_what_was_here_before_stays_although_nobody_needs_it_any_more(
 
 
 def test_a_package_and_an_account_that_were_here_stay(
-    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+    apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
     apt.here.add("prometheus")
-    monkeypatch.setattr(packages, "_is_account", lambda _: True)
+    accounts.append("prometheus")
     packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.here.add("exporter")
     assert packages.purge(paths, ["prometheus", "exporter"]) == ["exporter"]
@@ -114,13 +120,11 @@ def test_a_package_and_an_account_that_were_here_stay(
 
 
 def test_one_that_stays_keeps_the_account(
-    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+    apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
-    there: list[str] = []
-    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
     packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
     apt.here |= {"prometheus", "exporter"}
-    there.append("prometheus")
+    accounts.append("prometheus")
     packages.purge(paths, ["prometheus"])
     kept = packages.load(paths)
     assert (kept.packages, kept.accounts) == (
@@ -164,13 +168,11 @@ def test_what_apt_refuses_stays_noted(apt: Apt, paths: layout.Paths) -> None:
 
 
 def test_one_that_makes_no_account_does_not_keep_it(
-    apt: Apt, paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+    apt: Apt, paths: layout.Paths, accounts: list[str]
 ) -> None:
-    there: list[str] = []
-    monkeypatch.setattr(packages, "_is_account", lambda name: name in there)
     packages.note(paths, ["prometheus=prometheus", "jq"])
     apt.here |= {"prometheus", "jq"}
-    there.append("prometheus")
+    accounts.append("prometheus")
     packages.purge(paths, ["prometheus"])
     assert apt.done[-1] == ["userdel", "prometheus"]
     assert packages.load(paths).packages == ["jq"] and packages.load(paths).accounts == {}

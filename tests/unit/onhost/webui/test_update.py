@@ -21,16 +21,22 @@ def spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
         yield made
 
 
+@pytest.fixture
+def served(spark: Spark) -> Spark:
+    """With one chat, and the old image that has served it."""
+    spark.chat("one")
+    spark.runs(OLD)
+    return spark
+
+
 def numbers(spark: Spark) -> list[int]:
     return [each.number for each in record.snapshots(spark.paths)]
 
 
-def test_the_same_image_has_nothing_copied(spark: Spark) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    before = numbers(spark)
-    spark.runs(OLD)
-    assert numbers(spark) == before
+def test_the_same_image_has_nothing_copied(served: Spark) -> None:
+    before = numbers(served)
+    served.runs(OLD)
+    assert numbers(served) == before
 
 
 def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
@@ -38,109 +44,93 @@ def test_a_first_start_without_data_has_nothing_copied(spark: Spark) -> None:
     assert numbers(spark) == []
 
 
-def test_an_update_that_serves_keeps_a_copy_of_before(spark: Spark) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.runs(NEW)
-    spark.chat("two")
-    newest = record.snapshots(spark.paths)[0]
+def test_an_update_that_serves_keeps_a_copy_of_before(served: Spark) -> None:
+    served.runs(NEW)
+    served.chat("two")
+    newest = record.snapshots(served.paths)[0]
     assert newest.image == OLD
-    assert record.load(spark.paths).image == NEW
-    with closing(sqlite3.connect(record.kept_data(spark.paths, newest.number) / "webui.db")) as db:
+    assert record.load(served.paths).image == NEW
+    with closing(sqlite3.connect(record.kept_data(served.paths, newest.number) / "webui.db")) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("one",)]
 
 
-def test_an_update_that_fails_returns_unit_and_data(spark: Spark) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.fails(NEW)
-    assert spark.unit.read_text() == text(OLD)
-    spark.begin(OLD)
-    assert spark.chats == ["one"]
-    spark.ready(OLD)
-    known = record.load(spark.paths)
+def test_an_update_that_fails_returns_unit_and_data(served: Spark) -> None:
+    served.fails(NEW)
+    assert served.unit.read_text() == text(OLD)
+    served.begin(OLD)
+    assert served.chats == ["one"]
+    served.ready(OLD)
+    known = record.load(served.paths)
     assert (known.image, known.update) == (OLD, None)
     assert "is back, with its data" in known.last
 
 
 def test_a_return_that_was_cut_off_before_the_unit_is_finished_by_the_next_start(
-    spark: Spark,
+    served: Spark,
 ) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.fails(NEW)
-    spark.unit.write_text(text(NEW))
+    served.fails(NEW)
+    served.unit.write_text(text(NEW))
     with pytest.raises(errors.Problem, match="is back"):
-        spark.begin(NEW)
-    assert (spark.unit.read_text(), spark.chats) == (text(OLD), ["one"])
+        served.begin(NEW)
+    assert (served.unit.read_text(), served.chats) == (text(OLD), ["one"])
 
 
 @pytest.mark.parametrize("moment", ["copied", "data.old", "nothing there"])
 def test_a_return_that_was_cut_off_while_data_were_put_back_is_done_again(
-    spark: Spark, moment: str
+    served: Spark, moment: str
 ) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.fails(NEW)
-    new, old = (spark.place.with_name(f"_data.{word}") for word in ("new", "old"))
+    served.fails(NEW)
+    new, old = (served.place.with_name(f"_data.{word}") for word in ("new", "old"))
     if moment == "copied":
         (new / "half").mkdir(parents=True)
     else:
-        spark.place.rename(old)
+        served.place.rename(old)
         if moment == "data.old":
             new.mkdir()
-    spark.begin(OLD)
-    assert spark.chats == ["one"]
+    served.begin(OLD)
+    assert served.chats == ["one"]
     assert not new.exists() and not old.exists()
 
 
-def test_an_update_that_was_stopped_on_purpose_goes_on(spark: Spark) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.begin(NEW)
-    spark.ended("success")
-    spark.runs(NEW)
-    assert record.load(spark.paths).image == NEW
-    assert len(numbers(spark)) == 2
+def test_an_update_that_was_stopped_on_purpose_goes_on(served: Spark) -> None:
+    served.begin(NEW)
+    served.ended("success")
+    served.runs(NEW)
+    assert record.load(served.paths).image == NEW
+    assert len(numbers(served)) == 2
 
 
 def test_a_third_image_begins_with_the_data_of_before_the_one_that_never_served(
-    spark: Spark,
+    served: Spark,
 ) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.begin(NEW)
-    spark.chat("half a migration")
-    spark.ended("success")
-    spark.runs("i@sha256:3")
-    assert spark.chats == ["one"]
+    served.begin(NEW)
+    served.chat("half a migration")
+    served.ended("success")
+    served.runs("i@sha256:3")
+    assert served.chats == ["one"]
 
 
-def test_a_broken_database_is_no_start(spark: Spark) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.begin(NEW)
-    (spark.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
+def test_a_broken_database_is_no_start(served: Spark) -> None:
+    served.begin(NEW)
+    (served.place / "webui.db").write_bytes(b"SQLite format 3\0" + bytes(4096))
     with pytest.raises(errors.Problem, match="database is broken"):
-        spark.ready(NEW)
-    assert record.load(spark.paths).image == OLD
+        served.ready(NEW)
+    assert record.load(served.paths).image == OLD
 
 
 def test_without_room_for_the_copy_the_old_image_stays(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
+    served: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.unit.write_text(text(NEW))
+    served.unit.write_text(text(NEW))
 
     def full(*_: object, **__: object) -> None:
         raise errors.Problem("No space left on device")
 
     monkeypatch.setattr(data, "copy", full)
     with pytest.raises(errors.Problem, match="No space left"):
-        spark.begin(NEW)
-    assert (spark.unit.read_text(), spark.chats) == (text(OLD), ["one"])
-    spark.ready(OLD)
+        served.begin(NEW)
+    assert (served.unit.read_text(), served.chats) == (text(OLD), ["one"])
+    served.ready(OLD)
 
 
 def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) -> None:
@@ -162,29 +152,25 @@ def test_a_rollback_begins_with_its_copy_and_keeps_what_there_was(spark: Spark) 
 
 
 def test_a_copy_that_was_asked_for_long_ago_is_not_used(
-    spark: Spark, monkeypatch: pytest.MonkeyPatch
+    served: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.runs(NEW)
-    spark.chat("two")
-    update.use(spark.paths, OLD, numbers(spark)[0])
-    later = record.load(spark.paths).wanted
+    served.runs(NEW)
+    served.chat("two")
+    update.use(served.paths, OLD, numbers(served)[0])
+    later = record.load(served.paths).wanted
     assert later
     monkeypatch.setattr(update.time, "time", lambda: later.until + 1)
-    spark.runs(OLD)
-    assert spark.chats == ["one", "two"]
+    served.runs(OLD)
+    assert served.chats == ["one", "two"]
 
 
-def test_a_rollback_whose_image_fails_returns_the_newer_data(spark: Spark) -> None:
-    spark.chat("one")
-    spark.runs(OLD)
-    spark.runs(NEW)
-    spark.chat("two")
-    update.use(spark.paths, OLD, numbers(spark)[0])
-    spark.fails(OLD)
-    spark.begin(NEW)
-    assert spark.chats == ["one", "two"]
+def test_a_rollback_whose_image_fails_returns_the_newer_data(served: Spark) -> None:
+    served.runs(NEW)
+    served.chat("two")
+    update.use(served.paths, OLD, numbers(served)[0])
+    served.fails(OLD)
+    served.begin(NEW)
+    assert served.chats == ["one", "two"]
 
 
 def test_only_the_newest_copies_stay(spark: Spark) -> None:

@@ -18,7 +18,7 @@ import pytest
 from a_peer import TOKEN, Spark
 
 from lockstep.onhost.core import errors, layout
-from lockstep.onhost.fetch import download, peer_client
+from lockstep.onhost.fetch import claims, download, peer_client
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
 REVISION, BASE_REVISION = "a" * 40, "b" * 40
@@ -335,7 +335,7 @@ def test_blobs_have_the_names_that_the_lock_gives_them(spec):
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
     fetch(spec)
     parsed = weights_spec.parse(spec.read_text())
-    store = weights_store.Store(parsed, None)
+    store = weights_store.Store(parsed, None, peer_client.Copier(None), claims.Claim(None))
     parts = parsed.repositories[0].parts
 
     def unreadable(*_: object) -> None:
@@ -496,14 +496,9 @@ def test_what_is_done_is_told_by_one_thread():
     assert sorted(done) == [(number, number * 10) for number in range(20)]
 
 
-class Nobody:
-    """A source that waits for a peer."""
-
-    def note(self):
-        return ", waiting for spark2"
-
-
-def test_progress_counts_files_and_bytes_on_disk(spec):
+def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
+    copier = peer_client.Copier(None)
+    monkeypatch.setattr(copier, "note", lambda: ", waiting for spark2")
     parsed = weights_spec.parse(spec.read_text())
     repository = weights_spec.Repository(
         "org/small",
@@ -517,7 +512,8 @@ def test_progress_counts_files_and_bytes_on_disk(spec):
     blobs.mkdir()
     (blobs / "b.incomplete").write_bytes(b"x" * 20_000_000)
 
-    line = weights_store.Store(parsed, Nobody()).progress(repository)
+    store = weights_store.Store(parsed, None, copier, claims.Claim(None))
+    line = store.progress(repository)
     assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB, waiting for spark2"
 
 
