@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
+from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import LOOPBACK
@@ -23,11 +23,8 @@ from lockstep.onhost.__main__ import MODULES
 from lockstep.units.restart_key import keyed
 from lockstep.units.tls_unit import certificate_paths
 
-EXPORTER, PROMETHEUS, ALERTMANAGER = (
-    "prometheus-node-exporter",
-    "prometheus",
-    "prometheus-alertmanager",
-)
+EXPORTER, PROMETHEUS = "prometheus-node-exporter", "prometheus"
+ALERTMANAGER = "prometheus-alertmanager"
 #: Package → unit of its own, which would run with a configuration of its own as soon as it comes.
 PACKAGED_UNITS = {name: f"{name}.service" for name in (EXPORTER, PROMETHEUS, ALERTMANAGER)}
 #: Package → the account that it makes.
@@ -87,16 +84,12 @@ def listening(plan: HostPlan) -> dict[int, list[str]]:
     return found
 
 
-def monitoring_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
-    """Everything that the deploy writes for monitoring; () where it is off."""
-    return tuple(_files(plan))
-
-
-def _files(plan: HostPlan) -> Iterator[ManagedFile]:
+def monitoring_files(plan: HostPlan) -> Iterator[ManagedFile]:
+    """Everything that the deploy writes for monitoring; nothing where it is off."""
     monitoring = plan.settings.monitoring
     if not monitoring.enabled:
         return
-    yield _unit(METRICS_UNIT, _writer(plan))
+    yield unit_file(METRICS_UNIT, _writer(plan), "monitoring")
     yield from _exporter(plan)
     yield from netconsole.netconsole_files(plan)
     if monitoring.tells:
@@ -138,9 +131,9 @@ def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
         writer=METRICS_UNIT,
         start=start,
     )
-    yield _unit(EXPORTER_UNIT, service)
+    yield unit_file(EXPORTER_UNIT, service, "monitoring")
     socket = render("units/node-exporter.socket.j2", addresses=addresses, service=EXPORTER_UNIT)
-    yield _unit(EXPORTER_SOCKET, socket)
+    yield unit_file(EXPORTER_SOCKET, socket, "monitoring")
 
 
 def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
@@ -187,7 +180,7 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
             f"--web.listen-address={at(address, monitoring.prometheus_port)}",
         ),
     )
-    yield _unit(PROMETHEUS_UNIT, service)
+    yield unit_file(PROMETHEUS_UNIT, service, "monitoring")
 
 
 def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
@@ -212,8 +205,4 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
             f"--web.listen-address={at(LOOPBACK, plan.settings.monitoring.alertmanager_port)}",
         ),
     )
-    yield _unit(ALERTMANAGER_UNIT, service)
-
-
-def _unit(name: str, text: str) -> ManagedFile:
-    return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage="monitoring")
+    yield unit_file(ALERTMANAGER_UNIT, service, "monitoring")

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.files.managed_file import (
-    CONFIGURATION,
-    GATEWAY_ACCOUNT,
-    SYSTEMD,
-    ManagedFile,
-)
+from lockstep.files.managed_file import CONFIGURATION, GATEWAY_ACCOUNT, ManagedFile, unit_file
 from lockstep.files.templating import render
 from lockstep.inventory.authority import Authority
 from lockstep.inventory.host import HostPlan
@@ -66,7 +61,7 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     )
     return (
         ManagedFile(CADDYFILE, caddyfile, check="caddy", stage="gateway"),
-        ManagedFile(f"{SYSTEMD}/{UNIT}", unit, check="unit", stage="gateway"),
+        unit_file(UNIT, unit, "gateway"),
     )
 
 

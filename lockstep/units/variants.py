@@ -16,12 +16,7 @@ from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
 from lockstep.fit.fit import Fit, fit
-from lockstep.inventory.bound_targets import (
-    FALLBACK,
-    LOOPBACK,
-    BoundTarget,
-    served_name,
-)
+from lockstep.inventory.bound_targets import FALLBACK, LOOPBACK, BoundTarget, served_name
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
@@ -126,19 +121,11 @@ class Variant:
 
 
 def variants(
-    settings: Settings,
-    targets: tuple[BoundTarget, ...],
-    pins: Pins,
-    *,
-    engine_id: str,
+    settings: Settings, targets: tuple[BoundTarget, ...], pins: Pins, *, engine_id: str
 ) -> tuple[Variant, ...]:
     """Every variant of one host, in the inventory's order, a fallback right after its target.
 
-    Args:
-        settings: The host's data.
-        targets: Its targets with their recipes.
-        pins: What every tag, branch and revision stands for.
-        engine_id: Name of the venv engine's generation ("" where no target needs one).
+    `engine_id` names the venv engine's generation, "" where no target needs one.
 
     Raises:
         ResolveError: a model or image that ``pins`` does not hold.

@@ -27,7 +27,7 @@ def scraped(this: Intended) -> dict[str, Any]:
 
 def test_off_by_default() -> None:
     (this,) = hosts({})
-    assert stack.monitoring_files(this.plan) == ()
+    assert list(stack.monitoring_files(this.plan)) == []
     assert stack.units(this.plan) == [] and stack.listening(this.plan) == {}
     assert not {*stack.PACKAGED_UNITS} & {*this.packages}
 
