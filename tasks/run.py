@@ -223,7 +223,7 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
         stands, set_aside = split_waived(findings, this.plan.settings.waive)
         standing += stands
         waived += set_aside
-    standing += preflight.between({each.name: read for each, read in found.items()})
+    standing += preflight.twins({each.name: read for each, read in found.items()})
     files = {each: said for each in found if (said := facts.ask("files", each)) is not None}
     shared = {each.name: intended[each].shared_keys for each in files}
     standing += preflight.keys_elsewhere(shared, {each.name: said for each, said in files.items()})

@@ -1174,8 +1174,8 @@ GUARDS = (
     Guard(
         "the door for backups is open to the host that they are of alone",
         "lockstep/system/firewall.py",
-        "saved = [backups.of.address] if backups.of else []",
-        "saved: list[str] = []",
+        "[saved] if saved else []",
+        "[]",
         "tests/unit/units/test_backup_twin.py",
     ),
     Guard(
