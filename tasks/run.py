@@ -128,7 +128,7 @@ def _begin() -> None:
     for each in found:
         newest = facts.ask("records.generation", each) or {}
         same = newest.get("digest") == intended[each].generation["digest"]
-        report.generation(each.name, "new" if same else "old")
+        report.of(each.name).generation = "new" if same else "old"
     _runs.update({each.name: this for each, this in intended.items()})
 
 
@@ -267,11 +267,7 @@ def _refuse(
 ) -> None:
     """Show findings; end the run when one of them is an error that the inventory does not waive.
 
-    Args:
-        findings: Of all hosts.
-        waived: What the inventory waives.
-        by: Who found them.
-        shown_by: The command that shows warnings too; "" where nothing else does.
+    `shown_by` is the command that shows warnings too; "" where nothing else does.
     """
     errors = [finding for finding in findings if finding.severity == "error"]
     if findings and not errors and shown_by:
