@@ -83,11 +83,7 @@ def _hold(each: Any, beats: Beats) -> Any:
 
 
 def released(how: str = "") -> None:
-    """Let go of every host; this run changes none.
-
-    Args:
-        how: How it ended, for the log of the hosts; "" for no line there.
-    """
+    """Let go of every host; this run changes none. `how` it ended is for the log of the hosts."""
     for each in _held:
         say(each, f"ended {how}")
         _held[each][0].end()
