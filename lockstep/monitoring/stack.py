@@ -17,9 +17,9 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.monitoring import at
 from lockstep.inventory.settings import Certificate
 from lockstep.monitoring import alertmanager, netconsole
-from lockstep.monitoring.recording import COLLECTORS, RECORD_S, SERIES
 from lockstep.monitoring.rules import EVERY_S, TWIN_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S
 from lockstep.units.restart_key import keyed
 from lockstep.units.tls_unit import certificate_paths
 
@@ -51,6 +51,20 @@ _COLLECTORS = (
     *("nvme", "os", "pressure", "stat", "textfile", "thermal_zone", "time", "uname"),
     "vmstat",
 )
+# Collectors of the node_exporter of a host that is recorded; each costs it time.
+_RECORDED = ("diskstats", "loadavg", "meminfo", "pressure", "stat", "textfile", "thermal_zone")
+_NODE = (
+    *("node_boot_time_seconds", "node_load1", "node_memory_MemFree_bytes"),
+    *("node_disk_read_bytes_total", "node_disk_written_bytes_total"),
+    *("node_pressure_io_stalled_seconds_total", "node_pressure_memory_stalled_seconds_total"),
+    "node_thermal_zone_temp",
+)
+_SLOW = (
+    *("lockstep_deploy_running", "lockstep_hot_target", "lockstep_loading_target"),
+    *("lockstep_memory_floor_bytes", "lockstep_memory_floor_ended"),
+)
+#: The series that are kept; whatever else a collector tells is dropped.
+SERIES = (*(name for name, metric in METRICS.items() if metric.every_s == QUICK_S), *_SLOW, *_NODE)
 
 
 def packages(plan: HostPlan) -> list[str]:
@@ -156,8 +170,8 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
         engines=engines,
         twin=TWIN_JOB,
         recorded={each.name: at(each.address, each.port) for each in plan.ring.recorded},
-        record_s=RECORD_S,
-        collectors=COLLECTORS,
+        record_s=QUICK_S,
+        collectors=_RECORDED,
         series=SERIES,
         alertmanager=at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
     )

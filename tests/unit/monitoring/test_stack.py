@@ -14,7 +14,7 @@ from tools import run
 from lockstep.deploy.questions import questions
 from lockstep.host.intended import Intended
 from lockstep.monitoring import stack
-from lockstep.monitoring.recording import SERIES
+from lockstep.monitoring.stack import SERIES
 from lockstep.onhost.monitoring.metrics import METRICS
 from lockstep.system.firewall import RULES
 
