@@ -137,20 +137,22 @@ def changes(each: Any) -> None:
 
 def before(each: Any) -> str:
     """How the deploy before ended, where the host had to return from it; else ""."""
-    found = facts.ask(READER, each) if each in _held else None
-    return found["before"] if found else ""
+    return str(_said(each).get("before", ""))
 
 
 def waited(each: Any) -> bool:
     """Whether another deploy still ran on a host when this one asked, and has ended since."""
-    found = facts.ask(READER, each) if each in _held else None
+    found = _said(each)
     return bool(found and found["waited"] and not found["other"])
 
 
 def other(each: Any) -> str:
     """Who else deploys to a host, in words; "" where it is this run's, or cannot be asked."""
-    found = facts.ask(READER, each) if each in _held else None
-    return found["other"] if found else ""
+    return str(_said(each).get("other", ""))
+
+
+def _said(each: Any) -> dict[str, Any]:
+    return (facts.ask(READER, each) if each in _held else None) or {}
 
 
 def patiently(ask: Callable[[], dict[str, str]]) -> dict[str, str]:

@@ -212,17 +212,18 @@ def in_force(
     if states is None:
         return
     changed = False
-    if any(states.get(unit, {}).get("NeedDaemonReload") == "yes" for unit in units) or any(
-        states.get(unit, {}).get("LoadState") != "loaded" for unit in units
+    found = {unit: states.get(unit, {}) for unit in units}
+    if any(
+        shown.get("NeedDaemonReload") == "yes" or shown.get("LoadState") != "loaded"
+        for shown in found.values()
     ):
         yield remote.words(["systemctl", "daemon-reload"])
         changed = True
-    for unit in units:
-        state = states.get(unit, {})
-        if unit in (*enabled, *next_boot) and state.get("UnitFileState") != "enabled":
+    for unit, shown in found.items():
+        if unit in (*enabled, *next_boot) and shown.get("UnitFileState") != "enabled":
             yield remote.words(["systemctl", "enable", "--quiet", unit])
             changed = True
-        verb = due(state, generation(files, unit), unit in enabled)
+        verb = due(shown, generation(files, unit), unit in enabled)
         if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit])
