@@ -84,7 +84,8 @@ def gateway_files(
         socket=SOCKET,
         start=command("gateway", python=f"{TOOLS_VENV}/bin/python"),
         credentials=credentials,
-        loopback=all(map(_loopback, said.doors)) and settings.monitoring.bind == "loopback",
+        loopback=settings.monitoring.bind == "loopback"
+        and all(door.kind == "tls" or is_loopback(door.address) for door in said.doors),
     )
     socket = render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
     switch = render("units/gateway-switch@.service.j2", start=command("gateway-switch"))
@@ -162,7 +163,3 @@ def _credentials(
     asked = any(variant.target.open for variant in variants)
     host = {configuration.API_KEY_CREDENTIAL: API_KEY} if asked else {}
     return host | ({configuration.PEER_KEY_CREDENTIAL: PEER_KEY} if peers else {})
-
-
-def _loopback(door: configuration.Door) -> bool:
-    return door.kind == "tls" or is_loopback(door.address)
