@@ -54,7 +54,7 @@ def variables(plan: HostPlan, pins: Pins) -> dict[str, list[dict[str, str]]]:
 def files_of(plan: HostPlan, pins: Pins) -> tuple[ManagedFile, ...]:
     """Everything that the deploy writes on a host as files; arguments as for `variables`."""
     engine = engine_id(plan.settings, pins)
-    return artefacts(plan.settings, plan.targets, pins, engine_id=engine)
+    return artefacts(plan, pins, engine_id=engine)
 
 
 def tasks(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:

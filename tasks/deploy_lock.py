@@ -83,11 +83,7 @@ def _hold(each: Any, beats: Beats) -> Any:
 
 
 def released(how: str = "") -> None:
-    """Let go of every host; this run changes none.
-
-    Args:
-        how: How it ended, for the log of the hosts; "" for no line there.
-    """
+    """Let go of every host; this run changes none. `how` it ended is for the log of the hosts."""
     for each in _held:
         say(each, f"ended {how}")
         _held[each][0].end()
@@ -141,20 +137,22 @@ def changes(each: Any) -> None:
 
 def before(each: Any) -> str:
     """How the deploy before ended, where the host had to return from it; else ""."""
-    found = facts.ask(READER, each) if each in _held else None
-    return found["before"] if found else ""
+    return str(_said(each).get("before", ""))
 
 
 def waited(each: Any) -> bool:
     """Whether another deploy still ran on a host when this one asked, and has ended since."""
-    found = facts.ask(READER, each) if each in _held else None
+    found = _said(each)
     return bool(found and found["waited"] and not found["other"])
 
 
 def other(each: Any) -> str:
     """Who else deploys to a host, in words; "" where it is this run's, or cannot be asked."""
-    found = facts.ask(READER, each) if each in _held else None
-    return found["other"] if found else ""
+    return str(_said(each).get("other", ""))
+
+
+def _said(each: Any) -> dict[str, Any]:
+    return (facts.ask(READER, each) if each in _held else None) or {}
 
 
 def patiently(ask: Callable[[], dict[str, str]]) -> dict[str, str]:

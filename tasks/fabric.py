@@ -14,7 +14,5 @@ def fabric() -> None:
     this = run.current()
     for file in this.files("fabric"):
         operations.addressed(
-            name="Give the fast link its addresses",
-            text=file.text,
-            settings=this.plan.settings,
+            name="Give the fast link its addresses", text=file.text, settings=this.plan.settings
         )

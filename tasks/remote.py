@@ -77,7 +77,8 @@ class Streamed(Changing):
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
         if not status:
-            report.reason(host.name, "\n".join(line.line for line in list(output)[-REASON_LINES:]))
+            last = list(output)[-REASON_LINES:]
+            report.of(host.name).reason = "\n".join(line.line for line in last)
         # What was shown already is not shown again by pyinfra.
         return status, CommandOutput([])
 
@@ -85,10 +86,7 @@ class Streamed(Changing):
 def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
     """Long work as a transient unit that outlives this connection and never runs twice at once.
 
-    Args:
-        name: Name of the job; the log is /var/log/lockstep/jobs/NAME.log.
-        argv: What it runs.
-        options: Options of `job run` ("--uid", "lockstep").
+    `options` are of `job run` ("--uid", "lockstep"); the log is /var/log/lockstep/jobs/NAME.log.
     """
     return Streamed.of(job_words(name, argv, *options))
 
@@ -111,7 +109,7 @@ def failed(host: Any, message: str) -> bool:
     """Say why an operation failed, now and at the end of the run; False, as a command answers."""
     for line in message.splitlines():
         logger.error(f"{host.print_prefix}{line}")
-    report.reason(host.name, message)
+    report.of(host.name).reason = message
     return False
 
 

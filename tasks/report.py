@@ -30,9 +30,7 @@ def watch(state: Any) -> None:
         if not state.is_host_in_limit(host):
             _left_out.append(host.name)
         else:
-            outcome = _outcomes.setdefault(host.name, HostOutcome(host.name))
-            if host in state.failed_hosts:
-                outcome.failed_at = "connecting over SSH"
+            of(host.name).failed_at = "connecting over SSH" if host in state.failed_hosts else ""
     state.add_callback_handler(_Watcher())
     atexit.register(_print)
 
@@ -42,21 +40,14 @@ def when_whole(act: Callable[[], None]) -> None:
     _when_whole.append(act)
 
 
+def of(name: str) -> HostOutcome:
+    """What becomes of a host in this run."""
+    return _outcomes.setdefault(name, HostOutcome(name))
+
+
 def failed(name: str, at: str) -> None:
     """Remember at which step a host was given up."""
-    outcome = _outcomes.setdefault(name, HostOutcome(name))
-    if not outcome.failed_at:
-        outcome.failed_at = at
-
-
-def reason(name: str, message: str) -> None:
-    """Remember why a host failed, in the operation's own words."""
-    _outcomes.setdefault(name, HostOutcome(name)).reason = message
-
-
-def held(name: str, keeps: str) -> None:
-    """Remember that a host stays as it was because another one failed, and what it goes on with."""
-    _outcomes.setdefault(name, HostOutcome(name)).held = keeps
+    of(name).failed_at = of(name).failed_at or at
 
 
 def stopped(name: str, first: str, returned: bool | None) -> None:
@@ -67,7 +58,7 @@ def stopped(name: str, first: str, returned: bool | None) -> None:
         first: The host that failed.
         returned: Whether it is as it was before; None: nothing of its generation was changed.
     """
-    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    outcome = of(name)
     if returned:
         outcome.generation = "old"
     stuck = "it could not return: /var/log/lockstep/jobs/rollout.log on it says why"
@@ -81,26 +72,16 @@ def stopped(name: str, first: str, returned: bool | None) -> None:
     outcome.returned = bool(returned)
 
 
-def generation(name: str, which: str) -> None:
-    """Remember whether a host has the generation of this run ("new") or lacks it ("old")."""
-    _outcomes.setdefault(name, HostOutcome(name)).generation = which
-
-
 def to_restart(name: str, units: list[str]) -> None:
     """Remember what a run that only looks would restart on a host."""
-    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    outcome = of(name)
     outcome.restarts = list(dict.fromkeys((*outcome.restarts, *units)))
 
 
 def to_restart_together(name: str, model: str, members: list[str]) -> None:
     """Remember a cluster's model that a run which only looks would take down and up on all."""
-    outcome = _outcomes.setdefault(name, HostOutcome(name))
+    outcome = of(name)
     outcome.together = {**outcome.together, model: members}
-
-
-def running(name: str, snapshot: dict[str, Any]) -> None:
-    """Remember what was read back from a host at the end."""
-    _outcomes.setdefault(name, HostOutcome(name)).snapshot = snapshot
 
 
 def unanswered() -> dict[str, str]:

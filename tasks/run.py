@@ -128,7 +128,7 @@ def _begin() -> None:
     for each in found:
         newest = facts.ask("records.generation", each) or {}
         same = newest.get("digest") == intended[each].generation["digest"]
-        report.generation(each.name, "new" if same else "old")
+        report.of(each.name).generation = "new" if same else "old"
     _runs.update({each.name: this for each, this in intended.items()})
 
 
@@ -222,7 +222,7 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
         stands, set_aside = split_waived(findings, this.plan.settings.waive)
         standing += stands
         waived += set_aside
-    standing += preflight.between({each.name: read for each, read in found.items()})
+    standing += preflight.twins({each.name: read for each, read in found.items()})
     files = {each: said for each in found if (said := facts.ask("files", each)) is not None}
     shared = {each.name: intended[each].shared_keys for each in files}
     standing += preflight.keys_elsewhere(shared, {each.name: said for each, said in files.items()})
@@ -266,11 +266,7 @@ def _refuse(
 ) -> None:
     """Show findings; end the run when one of them is an error that the inventory does not waive.
 
-    Args:
-        findings: Of all hosts.
-        waived: What the inventory waives.
-        by: Who found them.
-        shown_by: The command that shows warnings too; "" where nothing else does.
+    `shown_by` is the command that shows warnings too; "" where nothing else does.
     """
     errors = [finding for finding in findings if finding.severity == "error"]
     if findings and not errors and shown_by:

@@ -21,11 +21,7 @@ def services() -> None:
     if this.key_users:
         secrets.api_key(name="Make the API key of open targets once", units=this.key_users)
     ranks = unit_names([target for target in this.plan.targets if target.group])
-    rollout.host_by_host(
-        name="Restart hot models, one host at a time",
-        units=units,
-        together=ranks,
-    )
+    rollout.host_by_host(name="Restart hot models, one host at a time", units=units, together=ranks)
     todo = rollout.pending
     operations.taken_over(
         name="Remove containers that the inventory takes over", containers=run.adopted_containers()

@@ -27,11 +27,7 @@ def of_operation() -> Turns:
 
 
 def obstacle(hosts: int) -> str | None:
-    """The option of this command line, or the habit of pyinfra's, that no turns can be taken with.
-
-    Args:
-        hosts: How many are deployed to.
-    """
+    """The option, or the habit of pyinfra's, by which so many hosts could not take turns."""
     options = [option for option in _IN_ONE_GO if option in sys.argv]
     if not options and 0 < (at_once := state.config.PARALLEL) < hosts:
         # Where nobody says, pyinfra takes twenty for each processor of this machine.

@@ -22,9 +22,5 @@ def webui() -> None:
     operations.written(name="Write Open WebUI's unit", stage="webui")
     unit = f"{settings.webui.unit}.service"
     operations.in_force(
-        name="Run Open WebUI",
-        units=[unit],
-        stage="webui",
-        enabled=[unit],
-        program=command("webui"),
+        name="Run Open WebUI", units=[unit], stage="webui", enabled=[unit], program=command("webui")
     )

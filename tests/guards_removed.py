@@ -1005,7 +1005,7 @@ GUARDS = (
     Guard(
         "the ranks' ports are the members'",
         "lockstep/system/firewall.py",
-        "*_members(targets)",
+        "*_members(plan)",
         "",
         RANKS,
     ),
@@ -1124,10 +1124,8 @@ GUARDS = (
     Guard(
         "what a kernel sends is let in from that host alone",
         "lockstep/system/firewall.py",
-        """(f"kernel of {each.name}", f"udp dport {each.console}", [each.address])
-            for each in ring.recorded""",
-        """(f"kernel of {each.name}", f"udp dport {each.console}", ["0.0.0.0/0"])
-            for each in ring.recorded""",
+        'f"udp dport {each.console}", _by_family([each.address])',
+        'f"udp dport {each.console}", _by_family(["0.0.0.0/0"])',
         "tests/unit/monitoring/test_netconsole.py",
     ),
     Guard(
@@ -1155,16 +1153,16 @@ GUARDS = (
     Guard(
         "node_exporter is open to the host's recorder alone",
         "lockstep/system/firewall.py",
-        "recorders = [ring.recorder] if ring.recorder else []",
-        "recorders: list[Neighbour] = []",
+        "[ring.recorder] if ring.recorder else []",
+        "[]",
         "tests/unit/monitoring/test_stack.py",
     ),
     Guard(
         "a key that is on a host which is left out is missed before anything is touched",
-        "lockstep/preflight/keys.py",
-        "if key.hosts[0] not in run and key.seal(host, files) is None:",
+        "lockstep/preflight/between.py",
+        "if first not in shared and key.seal(host, files[host]) is None:",
         "if False:",
-        "tests/unit/preflight/test_keys.py",
+        "tests/unit/preflight/test_between.py",
     ),
     Guard(
         "what a twin's door lets in is one public key",
@@ -1176,8 +1174,8 @@ GUARDS = (
     Guard(
         "the door for backups is open to the host that they are of alone",
         "lockstep/system/firewall.py",
-        "saved = [backups.of.address] if backups.of else []",
-        "saved: list[str] = []",
+        "[saved] if saved else []",
+        "[]",
         "tests/unit/units/test_backup_twin.py",
     ),
     Guard(
@@ -1323,8 +1321,8 @@ GUARDS = (
     Guard(
         "hosts of one cloned image are refused",
         "tasks/run.py",
-        "standing += preflight.between(",
-        "preflight.between(",
+        "standing += preflight.twins(",
+        "preflight.twins(",
         "tests/operations/test_whole_deploy.py",
     ),
     Guard(

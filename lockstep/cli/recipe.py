@@ -27,7 +27,7 @@ from lockstep.fit.recipe_checks import check
 from lockstep.models.licences import judge
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, load
-from lockstep.units.container import run_options
+from lockstep.units.docker_run import run_options
 
 
 @click.group()

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.drift.subjects import refuse_unknown_kinds
 from lockstep.inventory import inventory_file as inventory
-from lockstep.inventory.bound_targets import BoundTarget
-from lockstep.inventory.settings import Settings
+from lockstep.inventory.host import HostPlan
 from lockstep.lock import moving, pins
 from lockstep.lock.packages import name_of
 from lockstep.lock.wanted import wanted
@@ -39,7 +38,7 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> list[
         inventory.refuse_wrong_groups(path, _names_of(inventory_file), named)
         for plan in plans:
             refuse_unknown_kinds(plan.settings)
-        rehearse([(plan.settings, plan.targets) for plan in plans])
+        rehearse(plans)
     except LockstepError as fault:
         _end(fault)
     return named
@@ -48,9 +47,7 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> list[
 def must_be_python(arguments: Sequence[str]) -> None:
     """End the process where a file that is about to be executed is not Python.
 
-    Args:
-        arguments: The command line; files among them whose name ends with .py are looked at, and
-            all group data.
+    Of a command line the files whose names end with .py are looked at, and all group data.
     """
     files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
     try:
@@ -60,7 +57,7 @@ def must_be_python(arguments: Sequence[str]) -> None:
         _end(fault)
 
 
-def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
+def rehearse(plans: Sequence[HostPlan]) -> None:
     """Render all files of all hosts and keep none.
 
     What branches, tags and revisions stand for is not known yet; zeros stand in for it.
@@ -69,10 +66,11 @@ def rehearse(hosts: Sequence[tuple[Settings, tuple[BoundTarget, ...]]]) -> None:
         LockstepError: a missing template value, two things that would write one file, a value
             that no unit can hold, hosts that want one thing in two ways.
     """
+    hosts = [(plan.settings, plan.targets) for plan in plans]
     asked = (item for item in wanted(hosts) if not isinstance(item, moving.PrecompiledWanted))
     known = pins.pinned({item: _stand_in(item) for item in asked})
-    for settings, targets in hosts:
-        artefacts(settings, targets, known, engine_id=12 * "0")
+    for plan in plans:
+        artefacts(plan, known, engine_id=12 * "0")
 
 
 def _stand_in(item: moving.Item) -> pins.Pin:

@@ -38,10 +38,6 @@ def leases(members: Sequence[Member], pins: Pins) -> dict[str, dict[str, Any]]:
 
     Each run has a token of its own, which is in no command line and no log. Hosts stand in
     inventory order: what no host has is fetched by the first that needs it, the others wait.
-
-    Args:
-        members: The hosts of this run that may share, in inventory order.
-        pins: What each of them is to have.
     """
     if len(members) < 2:
         return {}
@@ -79,10 +75,7 @@ def expects(
 ) -> Iterator[tuple[str, list[str]]]:
     """What a host will have to fetch: claim of the program that will → hashes of content.
 
-    Args:
-        plan: The host.
-        pins: What it is to have.
-        facts: What the reader `preflight` answered there.
+    `facts` are what the reader `preflight` answered there.
     """
     if ENGINE in facts["lacking"]:
         # As `engine_content.py` on the host calls them.

@@ -96,19 +96,13 @@ def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> Plan:
 
 
 def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Plan:
-    """The plan for hosts that are already read.
-
-    Args:
-        hosts: Their data and targets.
-        record: The lock: exact sizes and digests.
-        known: The catalogue.
-    """
+    """The plan for hosts that are already read, by the lock and the catalogue."""
     planned: list[PlannedHost] = []
     standing: list[Finding] = []
     waived: list[Finding] = []
     seen: set[str] = set()
     for host in hosts:
-        terms = _accepting(known, host)
+        terms = replace(known, accepted=known.accepted | set(host.settings.accept_licences))
         found = [item for target in host.targets for item in _findings(host, target, record, terms)]
         stands, set_aside = split_waived(found, host.settings.waive)
         standing += stands
@@ -124,10 +118,6 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
         )
         seen |= {item.what for item in downloads}
     return Plan(tuple(planned), tuple(_merged(standing)), tuple(_merged(waived)))
-
-
-def _accepting(known: Catalogue, host: HostPlan) -> Catalogue:
-    return replace(known, accepted=known.accepted | set(host.settings.accept_licences))
 
 
 def _pinned(recipe: Recipe, target: BoundTarget, record: Pins) -> Recipe:

@@ -58,13 +58,8 @@ class Turns:
             return None
         for told in self._told.values():
             told.wait()
-        for other in self._before(name, part):
+        restarting = [other for other in self._names if self._parts[other] == "restart"]
+        for other in restarting[: restarting.index(name)] if part == "restart" else restarting:
             self._ended[other].wait()
         # With --retry the host itself may have failed before.
         return next((other for other in self._failed if other != name), None)
-
-    def _before(self, name: str, part: Part) -> list[str]:
-        restarting = [other for other in self._names if self._parts[other] == "restart"]
-        if part == "change":
-            return restarting
-        return restarting[: restarting.index(name)]

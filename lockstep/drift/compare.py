@@ -92,12 +92,8 @@ def _against_inventory(host: Host) -> Iterator[Difference]:
 
 
 def _among(hosts: Sequence[Host], named: Collection[tuple[str, str, str]]) -> Iterator[Difference]:
-    """Differences between hosts.
-
-    Args:
-        hosts: Them.
-        named: (host, kind, item) of what is known to differ from what the inventory asks for.
-    """
+    """Differences between hosts, but for `named`: (host, kind, item) that are known to differ from
+    what the inventory asks for."""
     if len(hosts) < 2:
         return
     # Where the inventory leaves a choice, hosts still should choose the same.
@@ -134,12 +130,7 @@ def _odd_ones(kind: str, item: str, shown: Mapping[str, str | None]) -> Iterator
 
 
 def _difference(
-    host: str,
-    kind: str,
-    item: str,
-    expected: str | None,
-    found: str | None,
-    against: str = ASKED,
+    host: str, kind: str, item: str, expected: str | None, found: str | None, against: str = ASKED
 ) -> Difference:
     about, row = KINDS[kind], Row(item, expected, found)
     how = about.how(row) if callable(about.how) else about.how

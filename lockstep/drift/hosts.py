@@ -59,9 +59,7 @@ Ask = Callable[[Asked], Taken]
 def take_all(asked: Sequence[Asked], ask: Ask | None = None) -> list[Taken]:
     """One snapshot of each host, all at once, in the order given.
 
-    Args:
-        asked: The hosts.
-        ask: What asks one host; another one than ssh is for tests and benchmarks.
+    Another `ask` than ssh is for tests and benchmarks.
     """
     return hosts.at_once(ask or over_ssh, asked)
 

@@ -13,12 +13,7 @@ from lockstep.files.templating import render as fill
 
 
 def render(report: Report, *, now: float | None = None) -> str:
-    """The page. Everything that came from a host is escaped.
-
-    Args:
-        report: What was found.
-        now: Seconds since the epoch to print; None: now.
-    """
+    """The page. Everything that came from a host is escaped."""
     counted = Counter((item.host, item.severity) for item in report.differences)
     hosts: list[dict[str, Any]] = [
         {

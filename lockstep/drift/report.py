@@ -59,7 +59,6 @@ def diff(
     """The report on the hosts of an inventory file.
 
     Args:
-        path: The inventory.
         limit: Only these hosts; () all.
         deep: Whether every byte of weights and packages is read.
         password: For sudo on the hosts; None where it asks for none.

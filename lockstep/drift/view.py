@@ -34,13 +34,7 @@ def summary(report: Report) -> str:
 
 
 def table(report: Report, console: Console, fix: Sequence[str]) -> None:
-    """Print the report.
-
-    Args:
-        report: What was found.
-        console: Where to; its width is kept.
-        fix: The command that puts right what a deploy can.
-    """
+    """Print the report, with the command that puts right what a deploy can."""
     width = min(console.width, 100)
     if report.differences:
         console.print(_rows(report.differences), width=width)

@@ -19,7 +19,7 @@ from lockstep.files.sent import Reader, named
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
 from lockstep.fleet.hosts import Host, choose
-from lockstep.host.generation import lock_hash
+from lockstep.host.intended import lock_hash
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile

@@ -52,16 +52,7 @@ GATEWAY_CONFIGURATION = f"{CONFIGURATION}/gateway.json"
 # Written by `gateway-keys`, and by no deploy.
 GATEWAY_KEYS = f"{GATEWAY_HOME}/keys.json"
 
-__all__ = [
-    "BACKUP_HOME",
-    "GATEWAY_HOME",
-    "HOME",
-    "MARK",
-    "PROGRAMS",
-    "PYTHON",
-    "ManagedFile",
-    "command",
-]
+__all__ = ["BACKUP_HOME", "GATEWAY_HOME", "HOME", "MARK", "PROGRAMS", "PYTHON", "command"]
 
 
 @dataclass(frozen=True)
@@ -93,3 +84,8 @@ class ManagedFile:
     def private(self) -> bool:
         """Whether it may hold a password: its text is shown nowhere and read back by nobody."""
         return self.mode in ("0600", "0640")
+
+
+def unit_file(name: str, text: str, stage: Stage = "switch") -> ManagedFile:
+    """A unit of systemd, by its name with the suffix."""
+    return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage=stage)

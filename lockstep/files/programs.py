@@ -35,11 +35,7 @@ def package() -> dict[str, str]:
 
 
 def closure(*modules: str) -> dict[str, str]:
-    """Modules of the package with all that they import: path → text, as in `package`.
-
-    Args:
-        modules: Without the package's own name ("switching.gate").
-    """
+    """Modules of the package ("switching.gate") with all that they import: path → text."""
     found: set[str] = set()
     waiting = [f"{_PACKAGE}.{module}" for module in modules]
     while waiting:

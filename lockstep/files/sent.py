@@ -70,11 +70,7 @@ def document(program: str, asked: object, *more: str) -> str:
 
 
 def questions(asked: Mapping[str, object]) -> str:
-    """What the command reads to ask readers at once; it answers as `facts.take` does.
-
-    Args:
-        asked: Name of a reader → question.
-    """
+    """What the command reads to ask readers at once, by their names; it answers as `facts.take`."""
     return document("facts", dict(asked), *(f"facts.{name.partition('.')[0]}" for name in asked))
 
 
@@ -90,11 +86,7 @@ def _packaged(*modules: str) -> dict[str, Any]:
 
 
 def packed(files: Mapping[str, str]) -> dict[str, Any]:
-    """The "package", an archive of files in base64, and the SHA-256 of each of its "files".
-
-    Args:
-        files: Path → text.
-    """
+    """The "package", an archive of files in base64, and the SHA-256 of each of its "files"."""
     with io.BytesIO() as archive:
         with zipfile.ZipFile(archive, "w") as out:
             for path, text in files.items():

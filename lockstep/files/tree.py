@@ -61,14 +61,14 @@ def changes(
             differences.append((f"{folder.path}/ ({folder.mode} {folder.owner})", None, ""))
     for file in files:
         have = found[file.path]
-        same = _attributes(have, "file") == (file.mode, file.owner, file.group)
-        if same and have and _holds(have, file):
+        holds = have is not None and _holds(have, file)
+        if holds and _attributes(have, "file") == (file.mode, file.owner, file.group):
             continue
         write.append(file)
         if file.private:
             differences.append((file.path, "" if have else None, ""))
         else:
-            before = _text(have, file) if have else None
+            before = file.text if holds else have["text"] if have else None
             differences.append((file.path, before, file.text))
     for path in absent:
         have = found[path]
@@ -84,10 +84,6 @@ def _holds(have: Mapping[str, Any], file: ManagedFile) -> bool:
     if "sha256" in have:
         return bool(have["sha256"] == hashlib.sha256(file.text.encode()).hexdigest())
     return bool(have["text"] == file.text)
-
-
-def _text(have: Mapping[str, Any], file: ManagedFile) -> str | None:
-    return file.text if _holds(have, file) else have["text"]
 
 
 def _attributes(have: Mapping[str, Any] | None, kind: str) -> tuple[str, str, str] | None:

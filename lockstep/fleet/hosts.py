@@ -86,11 +86,9 @@ class Answer:
 def choose(
     inventory: Path, limit: Sequence[str] = (), *, remedy: str = ""
 ) -> tuple[list[Host], list[Host]]:
-    """Every host of an inventory, and those that are named; both in the inventory's order.
+    """Every host of an inventory, and those that ``limit`` names, () for all; both in its order.
 
     Args:
-        inventory: Its file.
-        limit: Names; () for all hosts.
         remedy: What else to do where a name is unknown.
 
     Raises:
@@ -144,7 +142,6 @@ def ask(
     """Run a command on a host to its end.
 
     Args:
-        where: The host.
         argv: The command; no secret may be in it.
         text: Its standard input.
         limit_s: Seconds after which it is given up; None: never.
@@ -171,15 +168,7 @@ def ask(
 def read(
     where: Login, name: str, question: object, *, sudo: bool, limit_s: float
 ) -> tuple[Any, str]:
-    """What a reader of `lockstep.onhost.facts` answers, and ""; or None, and why there is none.
-
-    Args:
-        where: The host.
-        name: The reader ("link").
-        question: What it is asked.
-        sudo: Whether root asks.
-        limit_s: Seconds after which it is given up.
-    """
+    """What a reader of `lockstep.onhost.facts` answers, and ""; or None, and why there is none."""
     argv = [*(("sudo", "-n") if sudo else ()), *sent.COMMAND]
     found, fault = ask(where, argv, text=sent.questions({name: question}), limit_s=limit_s).json()
     if fault or name in found["faults"]:
@@ -207,7 +196,6 @@ def deploy(
     """Deploy, by pyinfra as a process of its own; its exit code.
 
     Args:
-        inventory: The inventory's file.
         limit: Only these hosts; () for all.
         what: What it is for the log of the hosts ("rollback").
         output: Where its standard output goes; None: to ours.
@@ -217,10 +205,6 @@ def deploy(
     chosen = [word for name in limit for word in ("--limit", name)]
     argv = [str(pyinfra), "-y", *chosen, str(inventory.absolute()), "deploy.py"]
     done = subprocess.run(
-        argv,
-        cwd=inventories.REPOSITORY,
-        env={**os.environ, WHAT: what},
-        stdout=output,
-        check=False,
+        argv, cwd=inventories.REPOSITORY, env={**os.environ, WHAT: what}, stdout=output, check=False
     )
     return done.returncode

@@ -33,13 +33,7 @@ class Told:
 
 
 def question(plan: HostPlan, plans: Mapping[str, HostPlan], group: Group) -> dict[str, Any]:
-    """What to ask one member.
-
-    Args:
-        plan: The member.
-        plans: All hosts of the inventory by name.
-        group: Its part of the cluster.
-    """
+    """What to ask one member, which sees its cluster as `group`."""
     fabric = plan.settings.fabric
     mine = {found.network: name for name, found in fabric.addresses.items()}
     peers: dict[str, tuple[str | None, int]] = {}
@@ -63,13 +57,7 @@ def question(plan: HostPlan, plans: Mapping[str, HostPlan], group: Group) -> dic
 
 
 def judged(group: Group, plans: Mapping[str, HostPlan], answers: Mapping[str, Any]) -> Told:
-    """What the members' answers say of one cluster.
-
-    Args:
-        group: The cluster, as any member sees it.
-        plans: All hosts of the inventory by name.
-        answers: Member → answer of the reader; text where it could not be asked.
-    """
+    """What the members' answers say of one cluster; text is why a member could not be asked."""
     names = [member.name for member in group.members]
     silent = {name: answers[name] for name in names if isinstance(answers[name], str)}
     said = {name: answers[name] for name in names if name not in silent}

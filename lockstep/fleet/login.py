@@ -46,23 +46,14 @@ class Login:
 
 
 def sudo_refused(code: int, said: str) -> bool:
-    """Whether a command on a host failed because sudo did not let the account.
-
-    Args:
-        code: The command's exit code.
-        said: Its standard error.
-    """
+    """Whether a command on a host failed because sudo did not let the account, as it said."""
     lines = said.splitlines()
     words = any(line.startswith("sudo: ") and "not found" not in line for line in lines)
     return code != 0 and (words or "sudoers" in said)
 
 
 def login(name: str, data: Mapping[str, Any]) -> Login:
-    """The login of one host.
-
-    Args:
-        name: As the inventory has it.
-        data: Its merged data.
+    """The login of one host, by its name in the inventory and its merged data.
 
     Raises:
         InventoryError: a connector that is neither ssh nor `@local`.

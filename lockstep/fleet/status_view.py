@@ -19,12 +19,7 @@ _ENDS = {0: "done", 3: "its fallback is hot", 4: "no model is hot"}
 
 
 def screen(seen: Mapping[str, Seen], width: int) -> Table:
-    """All Sparks under each other: name, and lines beside it that wrap.
-
-    Args:
-        seen: By host.
-        width: Columns of the terminal.
-    """
+    """All Sparks under each other: name, and lines beside it that wrap."""
     grid = Table(box=None, show_header=False, padding=(0, 2, 1, 0), pad_edge=False, width=width)
     grid.add_column(no_wrap=False, overflow="fold", max_width=max(8, width // 4), style="bold")
     grid.add_column(overflow="fold", ratio=1)

@@ -50,12 +50,8 @@ class GivenSecret:
         return ManagedFile(self.path, text, mode=self.mode, group=self.group)
 
 
-def given_secrets(plan: HostPlan) -> tuple[GivenSecret, ...]:
+def given_secrets(plan: HostPlan) -> Iterator[GivenSecret]:
     """The secrets that a deploy brings to a host."""
-    return tuple(_given(plan))
-
-
-def _given(plan: HostPlan) -> Iterator[GivenSecret]:
     settings = plan.settings
     if settings.hub_token:
         user = settings.service_user

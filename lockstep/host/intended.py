@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
 
+from lockstep.core.digest import digest
 from lockstep.files.managed_file import (
     AGENT_UNIT,
     CONFIGURATION,
@@ -17,8 +18,6 @@ from lockstep.files.managed_file import (
     ManagedFile,
     Stage,
 )
-from lockstep.host.engine_questions import image_questions
-from lockstep.host.generation import contents
 from lockstep.host.given_secrets import GivenSecret, given_secrets
 from lockstep.host.shared_keys import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
@@ -28,15 +27,21 @@ from lockstep.lock.engine_id import engine_id
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.wanted import needs_engine
 from lockstep.monitoring import stack
+from lockstep.onhost.core import taken
 from lockstep.onhost.records import boots, restic
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
-from lockstep.units import backup_twin, gateway_unit, memory_unit, tls_unit
+from lockstep.units import backup_twin, gateway_unit, tls_unit, watch_units
 from lockstep.units.all_files import artefacts
 from lockstep.units.variants import variants
+
+
+def lock_hash(record: pins.Pins) -> str:
+    """16 hexadecimal digits of everything resolved, whichever hosts need it."""
+    return digest(asdict(record), 16)
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,11 @@ class Intended:
     def engine_spec(self) -> dict[str, Any] | None:
         """What `engine_build` reads on the host; None where no target runs in a venv."""
         return engine_spec(self.plan, self.pins) if needs_engine(self.plan.targets) else None
+
+    @property
+    def _engine(self) -> str:
+        """The same; "" where no target runs in a venv."""
+        return self.engine_id if self.engine_spec else ""
 
     @cached_property
     def tools(self) -> dict[str, Environment]:
@@ -97,7 +107,7 @@ class Intended:
     def engine_question(self) -> dict[str, Any]:
         """What to ask the reader `environments`."""
         spec = self.engine_spec or {"home": "/nonexistent", "current": "/nonexistent"}
-        images = {digest: digest for digest in self.engine_images}
+        images = {name: name for name in self.engine_images}
         return {"home": spec["home"], "current": spec["current"], "images": images}
 
     @property
@@ -132,12 +142,12 @@ class Intended:
     @cached_property
     def shared_keys(self) -> tuple[SharedKey, ...]:
         """The keys that it has in common with other hosts."""
-        return shared_keys(self.plan)
+        return tuple(shared_keys(self.plan))
 
     @cached_property
     def given_secrets(self) -> tuple[GivenSecret, ...]:
         """The secrets that a deploy brings to it."""
-        return given_secrets(self.plan)
+        return tuple(given_secrets(self.plan))
 
     @property
     def timers(self) -> list[str]:
@@ -150,7 +160,7 @@ class Intended:
         agent = [AGENT_UNIT] if self.plan.groups else []
         cap = [CAP_UNIT] if self.plan.settings.gpu.max_clock_mhz else []
         door = [backup_twin.UNIT] if self.plan.backups.of else []
-        return [*self.timers, memory_unit.UNIT, *agent, *cap, *door]
+        return [*self.timers, watch_units.MEMORY_UNIT, *agent, *cap, *door]
 
     @cached_property
     def model_units(self) -> list[str]:
@@ -160,8 +170,7 @@ class Intended:
     def unasked(self, engines: dict[str, Any]) -> dict[str, str]:
         """Target or fallback → why the engine in its image could not be asked about its recipe.
 
-        Args:
-            engines: Answer of the reader `environments`.
+        `engines` is the answer of the reader `environments`.
         """
         found = {}
         for name, _, image in self._variants():
@@ -172,11 +181,29 @@ class Intended:
 
     @cached_property
     def image_questions(self) -> dict[str, str]:
-        """Digest of each image → what to ask its engine."""
-        name = self.engine_id if self.engine_spec else ""
-        return image_questions(
-            variants(self.plan.settings, self.plan.targets, self.pins, engine_id=name)
-        )
+        """Digest of each image → what `image_answer` reads: command lines and variables as they
+        will stand in the units, so that any change of them is a new question."""
+        plan, asked = self.plan, dict[str, list[dict[str, Any]]]()
+        for one in variants(plan.settings, plan.targets, self.pins, engine_id=self._engine):
+            if one.image:
+                recipe = {
+                    "name": one.recipe.name,
+                    "argv": list(one.engine_argv),
+                    "environment": dict(one.environment),
+                }
+                asked.setdefault(one.image.partition("@")[2], []).append(recipe)
+        return {name: json.dumps(recipes, indent=1) + "\n" for name, recipes in asked.items()}
+
+    def to_ask(self, images: Mapping[str, Any]) -> list[str]:
+        """Digests whose engine has not taken exactly these recipes yet.
+
+        `images` is digest → what `image_check` keeps, None where it was never asked.
+        """
+        return [
+            name
+            for name, text in self.image_questions.items()
+            if not taken.has(images.get(name), taken.digest(text))
+        ]
 
     def files(self, stage: Stage) -> list[ManagedFile]:
         """The managed files of one stage of the deploy ("base", "services", "switch", "webui")."""
@@ -184,31 +211,39 @@ class Intended:
 
     @cached_property
     def generation(self) -> dict[str, Any]:
-        """The record of this host once the deploy is done, but for its number and date."""
-        return contents(
-            self.plan.settings,
-            self.pins,
-            engine_id=self.engine_id if self.engine_spec else "",
-            images=self.images,
-            weights=weights_spec(self.plan, self.pins),
-            files=self.files("services"),
-        )
+        """The record of this host once the deploy is done, but for its number and date.
+
+        Rolling out, rolling back, `lockstep gc` and `lockstep diff` agree on "now" and "before"
+        because all of them read these records; `generations` keeps them on the host.
+        """
+        weights = weights_spec(self.plan, self.pins)
+        found = {
+            "engine": {"folder": self.plan.settings.paths.engines, "id": self._engine or None},
+            "images": sorted(self.images),
+            "weights": {
+                "cache_dir": weights["cache_dir"],
+                # Of every repository that is served or borrowed from.
+                "revisions": sorted(
+                    {
+                        f"{each['model']}@{each['revision']}"
+                        for repository in weights["repositories"]
+                        for each in (repository, *repository.get("borrow", ()))
+                    }
+                ),
+            },
+            # What model units are and read.
+            "files": [
+                {key: getattr(file, key) for key in ("path", "text", "mode", "owner", "group")}
+                for file in self.files("services")
+            ],
+        }
+        return {**found, "digest": digest(found, 16), "lock": lock_hash(self.pins)}
 
     @cached_property
     def all_files(self) -> list[ManagedFile]:
         """The managed files of all stages."""
-        name = self.engine_id if self.engine_spec else ""
-        plan = self.plan
-        made = artefacts(
-            plan.settings,
-            plan.targets,
-            self.pins,
-            engine_id=name,
-            peers=plan.peers,
-            ring=plan.ring,
-            backups=plan.backups,
-        )
-        more = (*tls_unit.tls_files(plan), *stack.monitoring_files(plan))
+        made = artefacts(self.plan, self.pins, engine_id=self._engine)
+        more = (*tls_unit.tls_files(self.plan), *stack.monitoring_files(self.plan))
         return [*made, *more, *self._specs(), self._served_weights()]
 
     @cached_property

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lockstep.files.managed_file import AGENT_UNIT, GATEWAY_UNIT, PEER_KEY, command
-from lockstep.inventory.host import Authority, HostPlan
+from lockstep.inventory.host import HostPlan
 from lockstep.units import backup_twin, tls_unit
 from lockstep.units.agent_unit import key_path
 
@@ -47,9 +47,7 @@ class SharedKey:
     def seal(self, host: str, files: Mapping[str, Any] | None) -> str | None:
         """A keyed hash of the key on a host; None where not all of it is there for its owner.
 
-        Args:
-            host: The host.
-            files: What the reader `files` answered there; None: nothing.
+        `files` is what the reader `files` answered there; None: nothing.
         """
         for path, mode in self.modes(host).items():
             have = files[path] if files else None
@@ -60,30 +58,14 @@ class SharedKey:
         return str(files[self.path]["seal"]) if files else None
 
 
-def shared_keys(plan: HostPlan) -> tuple[SharedKey, ...]:
+def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
     """The keys that a host has in common with others."""
-    clusters = [
-        _key(
-            f"key of cluster {group.name}",
-            key_path(group.name),
-            tuple(member.name for member in group.members),
-            AGENT_UNIT,
-        )
-        for group in plan.groups
-    ]
-    peers = []
+    for group in plan.groups:
+        members = tuple(member.name for member in group.members)
+        yield _secret(f"key of cluster {group.name}", key_path(group.name), members, AGENT_UNIT)
     if plan.gateways:
-        peers = [_key("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)]
-    return (*clusters, *peers, *_authority(plan.authority), *_backups(plan))
-
-
-def _key(what: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
-    words = (command("make-secrets", path), command("make-secrets", "--take", path))
-    return SharedKey(what, path, hosts, *words, (unit,))
-
-
-def _authority(authority: Authority | None) -> Iterator[SharedKey]:
-    if authority:
+        yield _secret("key of gateways", PEER_KEY, plan.gateways, GATEWAY_UNIT)
+    if authority := plan.authority:
         path = tls_unit.authority_path(authority.id)
         yield SharedKey(
             "authority of certificates",
@@ -93,30 +75,22 @@ def _authority(authority: Authority | None) -> Iterator[SharedKey]:
             command("make-authority", "--take", path),
             (tls_unit.UNIT,),
         )
-
-
-def _backups(plan: HostPlan) -> Iterator[SharedKey]:
-    """The public halves by which a host and the one that keeps its backups know each other."""
-    pairs = []
-    if plan.backups.twin:
-        pairs.append((plan.name, plan.backups.twin.name))
-    if plan.backups.of:
-        pairs.append((plan.backups.of.name, plan.name))
+    # The public halves by which a host and the one that keeps its backups know each other.
+    backups = plan.backups
+    pairs = [(plan.name, backups.twin.name)] if backups.twin else []
+    pairs += [(backups.of.name, plan.name)] if backups.of else []
     for of, twin in pairs:
-        public, known = backup_twin.public_path(of), backup_twin.door_path(twin)
-        yield _public(
-            f"key of {of}'s backups",
-            public,
-            (of, twin),
-            command("backup-key", "make", backup_twin.PRIVATE, public),
-            backup_twin.PRIVATE,
-        )
-        yield _public(
-            f"host key of {twin} for backups",
-            known,
-            (twin, of),
-            command("backup-key", "door", backup_twin.alias(twin), known),
-        )
+        private, public = backup_twin.PRIVATE, backup_twin.public_path(of)
+        make = command("backup-key", "make", private, public)
+        yield _public(f"key of {of}'s backups", public, (of, twin), make, private)
+        known = backup_twin.door_path(twin)
+        make = command("backup-key", "door", backup_twin.alias(twin), known)
+        yield _public(f"host key of {twin} for backups", known, (twin, of), make)
+
+
+def _secret(what: str, path: str, hosts: tuple[str, ...], unit: str) -> SharedKey:
+    words = (command("make-secrets", path), command("make-secrets", "--take", path))
+    return SharedKey(what, path, hosts, *words, (unit,))
 
 
 def _public(

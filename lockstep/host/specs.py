@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from packaging.utils import parse_wheel_filename
@@ -89,14 +90,7 @@ _STAGES = {"torch": "pytorch", "torchvision": "pytorch"} | dict.fromkeys(FLASHIN
 
 
 def _wheel(wheel: WheelPin) -> dict[str, Any]:
-    return {
-        "name": wheel.name,
-        "version": wheel.version,
-        "file": wheel.file,
-        "sha256": wheel.sha256,
-        "size": wheel.size,
-        "stage": _STAGES.get(wheel.name, "vllm"),
-    }
+    return {**asdict(wheel), "stage": _STAGES.get(wheel.name, "vllm")}
 
 
 def _transformers(plan: HostPlan) -> dict[str, str | None] | None:
@@ -219,9 +213,7 @@ def check_wanted(spec: Mapping[str, Any]) -> str:
 def engine_missing(spec: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[str]]:
     """What a host's engine environment still lacks, by stage; {} when it is as it should be.
 
-    Args:
-        spec: As `engine_spec` gives it.
-        found: What the reader `environments` answered.
+    `found` is what the reader `environments` answered.
     """
     here = found["environment"]
     missing: dict[str, list[str]] = {}

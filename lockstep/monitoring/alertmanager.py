@@ -5,7 +5,7 @@ Secrets are not in it: Alertmanager reads them from credentials of its unit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -98,9 +98,6 @@ def _receiver(name: str, receiver: Receiver) -> dict[str, Any]:
     url = f"{receiver.ntfy}?template=alertmanager" if receiver.ntfy else receiver.webhook
     hook: dict[str, Any] = {"url": url, "send_resolved": True}
     if receiver.token:
-        hook["http_config"] = _bearer(secret)
+        bearer = {"type": "Bearer", "credentials_file": secret}
+        hook["http_config"] = {"authorization": bearer}
     return {"name": name, "webhook_configs": [hook]}
-
-
-def _bearer(path: str) -> Mapping[str, Any]:
-    return {"authorization": {"type": "Bearer", "credentials_file": path}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Any
 
 from lockstep.monitoring.kernel_log import parse
@@ -29,11 +30,15 @@ class Figure:
     of: Callable[[Series], Values]
 
 
-def _scaled(name: str, factor: float = 1.0) -> Callable[[Series], Values]:
+def _most(name: str, factor: float = 1.0) -> Callable[[Series], Values]:
+    """The highest of all sets of labels."""
+
     def of(series: Series) -> Values:
-        return {
-            at: value * factor for _, values in series.get(name, ()) for at, value in values.items()
-        }
+        found: Values = {}
+        for _, values in series.get(name, ()):
+            for at, value in values.items():
+                found[at] = max(value * factor, found.get(at, -inf))
+        return found
 
     return of
 
@@ -55,22 +60,9 @@ def _rate(*names: str, factor: float) -> Callable[[Series], Values]:
     return of
 
 
-def _most(name: str) -> Callable[[Series], Values]:
-    def of(series: Series) -> Values:
-        found: Values = {}
-        for _, values in series.get(name, ()):
-            for at, value in values.items():
-                found[at] = max(value, found.get(at, value))
-        return found
-
-    return of
-
-
 #: What is shown of each moment.
 FIGURES = (
-    Figure(
-        "available_gib", "memory", "GiB", 1, _scaled("lockstep_memory_available_bytes", 1 / _GIB)
-    ),
+    Figure("available_gib", "memory", "GiB", 1, _most("lockstep_memory_available_bytes", 1 / _GIB)),
     Figure(
         "memory_stalled_percent",
         "waits for memory",
@@ -85,7 +77,7 @@ FIGURES = (
         0,
         _rate("node_pressure_io_stalled_seconds_total", factor=100.0),
     ),
-    Figure("load", "load", "", 1, _scaled("node_load1")),
+    Figure("load", "load", "", 1, _most("node_load1")),
     Figure(
         "disk_mb_s",
         "disk",
@@ -94,10 +86,10 @@ FIGURES = (
         _rate("node_disk_read_bytes_total", "node_disk_written_bytes_total", factor=1e-6),
     ),
     Figure("board_celsius", "board", "°C", 0, _most("node_thermal_zone_temp")),
-    Figure("gpu_celsius", "GPU", "°C", 0, _scaled("lockstep_gpu_temperature_celsius")),
-    Figure("gpu_mhz", "GPU", "MHz", 0, _scaled("lockstep_gpu_clock_hertz", 1e-6)),
-    Figure("gpu_watts", "GPU", "W", 0, _scaled("lockstep_gpu_power_watts")),
-    Figure("gpu_busy_percent", "GPU", "%", 0, _scaled("lockstep_gpu_utilization_ratio", 100.0)),
+    Figure("gpu_celsius", "GPU", "°C", 0, _most("lockstep_gpu_temperature_celsius")),
+    Figure("gpu_mhz", "GPU", "MHz", 0, _most("lockstep_gpu_clock_hertz", 1e-6)),
+    Figure("gpu_watts", "GPU", "W", 0, _most("lockstep_gpu_power_watts")),
+    Figure("gpu_busy_percent", "GPU", "%", 0, _most("lockstep_gpu_utilization_ratio", 100.0)),
 )
 
 
@@ -154,14 +146,7 @@ class Story:
 
 
 def story(host: str, recorder: str | None, minutes: int, answer: Mapping[str, Any]) -> Story:
-    """What the reader `blackbox` answered, as the last minutes of a host.
-
-    Args:
-        host: Its name.
-        recorder: Who was asked; None: the host itself.
-        minutes: How many were asked for.
-        answer: The reader's.
-    """
+    """What the reader `blackbox` answered, as the last minutes of a host; see `Story`."""
     series: Series = {}
     for each in answer["series"]:
         values = {float(at): float(value) for at, value in each["values"]}
@@ -191,9 +176,7 @@ def story(host: str, recorder: str | None, minutes: int, answer: Mapping[str, An
 
 def _state(series: Series) -> dict[float, str]:
     """Time → what the model was doing; only where the host told."""
-    found: dict[float, str] = {
-        at: "nothing hot" for at in _scaled("lockstep_deploy_running")(series)
-    }
+    found: dict[float, str] = {at: "nothing hot" for at in _most("lockstep_deploy_running")(series)}
     for name, word in (("lockstep_loading_target", "loading"), ("lockstep_hot_target", "hot")):
         for labels, values in series.get(name, ()):
             found |= {at: f"{labels['target']} {word}" for at, value in values.items() if value}
@@ -201,7 +184,7 @@ def _state(series: Series) -> dict[float, str]:
         ("lockstep_switch_running", "switching"),
         ("lockstep_deploy_running", "deploy"),
     ):
-        for at, value in _scaled(name)(series).items():
+        for at, value in _most(name)(series).items():
             if value and at in found:
                 found[at] += f", {word}"
     return found
@@ -240,7 +223,7 @@ def _unknown(
     host: str, recorder: str | None, answer: Mapping[str, Any], series: Series
 ) -> list[str]:
     found = []
-    written = _scaled("lockstep_metrics_written_timestamp_seconds")(series)
+    written = _most("lockstep_metrics_written_timestamp_seconds")(series)
     if written and answer["end"] - max(written.values()) > _STOPPED_S:
         stood = answer["end"] - max(written.values())
         found.append(

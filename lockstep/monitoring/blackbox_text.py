@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 
 from lockstep.core.errors import paragraph
 from lockstep.monitoring.blackbox import Event, Figure, Story
@@ -91,14 +92,11 @@ def rows(story: Story) -> list[float]:
 def _table(story: Story) -> Iterator[str]:
     headings = [heading(figure).split() for figure in story.shown]
     wide = [max(5, *map(len, words)) for words in headings]
-    tall = max(map(len, headings), default=0)
-    for row in range(tall):
-        # A heading of fewer words ends with the others.
-        words = [
-            each[row - tall + len(each)] if row >= tall - len(each) else "" for each in headings
-        ]
+    # A heading of fewer words ends with the others.
+    lines = [*zip_longest(*map(reversed, headings), fillvalue="")]
+    for left, words in reversed([*enumerate(lines)]):
         cells = (f"{word:>{width}}" for word, width in zip(words, wide, strict=True))
-        yield f"{'UTC' if row == tall - 1 else '':8}  {' '.join(cells)}".rstrip()
+        yield f"{'' if left else 'UTC':8}  {' '.join(cells)}".rstrip()
     told: list[tuple[float, str]] = []
     for at in rows(story):
         cells = (

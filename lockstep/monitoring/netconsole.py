@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.files.managed_file import SYSTEMD, ManagedFile, command
+from lockstep.files.managed_file import ManagedFile, command, unit_file
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.host import HostPlan
@@ -52,27 +52,24 @@ def netconsole_files(plan: HostPlan) -> Iterator[ManagedFile]:
             start=command("netconsole", "send", here, to.address, str(to.console)),
             end=command("netconsole", "end"),
         )
-        yield _unit(SENDER, sender)
-    senders_ = {each.name: each for each in plan.ring.recorded if each.console is not None}
-    for host, each in senders_.items():
-        name, address = receiver(host), at(here, each.console or 0)
+        yield unit_file(SENDER, sender, "monitoring")
+    for each in plan.ring.recorded:
+        if each.console is None:
+            continue
+        name, address = receiver(each.name), at(here, each.console)
         service = keyed(
             "units/netconsole-receiver.service.j2",
             contents=address,
-            host=host,
+            host=each.name,
             socket=f"{name}.socket",
-            identifier=identifier(host),
+            identifier=identifier(each.name),
         )
-        yield _unit(f"{name}.service", service)
+        yield unit_file(f"{name}.service", service, "monitoring")
         socket = render(
             "units/netconsole-receiver.socket.j2",
-            host=host,
+            host=each.name,
             address=address,
             sender=each.address,
             service=f"{name}.service",
         )
-        yield _unit(f"{name}.socket", socket)
-
-
-def _unit(name: str, text: str) -> ManagedFile:
-    return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage="monitoring")
+        yield unit_file(f"{name}.socket", socket, "monitoring")

@@ -7,7 +7,7 @@ alert is raised once. A metric that is missing raises nothing but `MetricsStoppe
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,21 +42,21 @@ class Alert:
     Attributes:
         name: In Prometheus and in messages.
         expr: PromQL; each series that it yields is an alert.
-        wait_s: How long it must hold, seconds.
-        severity: "critical": somebody should look now.
-        subject: What it is about, for silences.
         summary: A sentence, after the host's name and a colon.
         remedy: What to do, as sentences.
+        subject: What it is about, for silences.
+        severity: "critical": somebody should look now.
+        wait_s: How long it must hold, seconds.
         host: Whom it is about, where that is another host.
     """
 
     name: str
     expr: str
-    wait_s: int
-    severity: Severity
-    subject: Subject
     summary: str
     remedy: str
+    subject: Subject
+    severity: Severity = "warning"
+    wait_s: int = 0
     host: str = ""
 
     @property
@@ -65,173 +65,146 @@ class Alert:
         return self.name.lower()
 
 
-def alerts(settings: Settings) -> tuple[Alert, ...]:
-    """What a host judges of itself.
+def alerts(settings: Settings) -> Iterator[Alert]:
+    """What a host judges of itself; thresholds are its own."""
+    yield from _of_models()
+    yield from _of_gpu(settings)
+    yield from _of_host(settings)
+    yield from _of_keeping()
 
-    Args:
-        settings: Of the host; thresholds are its own.
-    """
-    return (*_of_models(), *_of_gpu(settings), *_of_host(settings), *_of_keeping())
 
-
-def _of_models() -> tuple[Alert, ...]:
-    return (
-        Alert(
-            "HotModelGone",
-            # A start of it may take half an hour, and that is no fault. What the wedge watch or
-            # the memory floor did has an alert of its own.
-            "lockstep_wanted_hot == 1 unless on (target) lockstep_hot_target == 1"
-            " unless on (target) lockstep_loading_target == 1"
-            " unless on (target) lockstep_engine_wedged == 1"
-            " unless on (target) lockstep_memory_floor_ended == 1"
-            " unless on () lockstep_switch_running == 1",
-            120,
-            "critical",
-            "model",
-            "{{ $labels.target }} was hot and is not any more. Nobody has stopped it.",
-            "`switch.sh status` says how it ended, and `switch.sh {{ $labels.target }}` starts it.",
-        ),
-        Alert(
-            "EngineWedged",
-            "lockstep_engine_wedged == 1"
-            f" or time() - lockstep_wedge_deed_timestamp_seconds < {_TOLD_S}",
-            0,
-            "critical",
-            "model",
-            "The engine of {{ $labels.target }} had requests and made no token.",
-            "The wedge watch restarted it, or left it down after three restarts in an hour. "
-            "`switch.sh status` says which.",
-        ),
-        Alert(
-            "ModelTalksNonsense",
-            "lockstep_sense_ok == 0",
-            0,
-            "critical",
-            "model",
-            "{{ $labels.target }} answers nonsense.",
-            "Switch to another model, or back with `lockstep rollback`. "
-            "`switch.sh status` has what was asked and what was answered.",
-        ),
-        Alert(
-            "MemoryNearFloor",
-            "max(lockstep_memory_available_bytes)"
-            ' < 1.25 * max(lockstep_memory_floor_bytes{phase="serving"})'
-            " unless on () lockstep_switch_running == 1",
-            60,
-            "warning",
-            "model",
-            "{{ $value | humanize1024 }}B of memory are available. "
-            "Below the floor the engine is ended.",
-            "Find what else holds memory, or give the model less by `overrides`.",
-        ),
-        Alert(
-            "EndedByMemoryFloor",
-            "lockstep_memory_floor_ended == 1",
-            0,
-            "critical",
-            "model",
-            "{{ $labels.target }} was ended before the host ran out of memory.",
-            "`switch.sh status` says what is hot now. Give that model less by `overrides`, or "
-            "find what else holds memory. Its next start ends this alert.",
-        ),
-        Alert(
-            "EngineErrors",
-            # A stopped engine breaks off the requests that it has: a switch does so on purpose.
-            '(sum(increase(lockstep_gateway_refusals_total{reason="no answer"}[5m])) > 5'
-            ' or sum(increase(vllm:request_success_total{finished_reason="error"}[5m])) > 5)'
-            " unless on () max_over_time(lockstep_switch_running[10m]) == 1",
-            60,
-            "warning",
-            "model",
-            "The engine gave no answer to {{ $value | humanize }} requests in 5 minutes.",
-            "`journalctl -u` of the model's unit has the engine's own words.",
-        ),
+def _of_models() -> Iterator[Alert]:
+    yield Alert(
+        "HotModelGone",
+        # A start of it may take half an hour, and that is no fault. What the wedge watch or
+        # the memory floor did has an alert of its own.
+        "lockstep_wanted_hot == 1 unless on (target) lockstep_hot_target == 1"
+        " unless on (target) lockstep_loading_target == 1"
+        " unless on (target) lockstep_engine_wedged == 1"
+        " unless on (target) lockstep_memory_floor_ended == 1"
+        " unless on () lockstep_switch_running == 1",
+        "{{ $labels.target }} was hot and is not any more. Nobody has stopped it.",
+        "`switch.sh status` says how it ended, and `switch.sh {{ $labels.target }}` starts it.",
+        "model",
+        severity="critical",
+        wait_s=120,
+    )
+    yield Alert(
+        "EngineWedged",
+        "lockstep_engine_wedged == 1"
+        f" or time() - lockstep_wedge_deed_timestamp_seconds < {_TOLD_S}",
+        "The engine of {{ $labels.target }} had requests and made no token.",
+        "The wedge watch restarted it, or left it down after three restarts in an hour. "
+        "`switch.sh status` says which.",
+        "model",
+        severity="critical",
+    )
+    yield Alert(
+        "ModelTalksNonsense",
+        "lockstep_sense_ok == 0",
+        "{{ $labels.target }} answers nonsense.",
+        "Switch to another model, or back with `lockstep rollback`. "
+        "`switch.sh status` has what was asked and what was answered.",
+        "model",
+        severity="critical",
+    )
+    yield Alert(
+        "MemoryNearFloor",
+        "max(lockstep_memory_available_bytes)"
+        ' < 1.25 * max(lockstep_memory_floor_bytes{phase="serving"})'
+        " unless on () lockstep_switch_running == 1",
+        "{{ $value | humanize1024 }}B of memory are available. "
+        "Below the floor the engine is ended.",
+        "Find what else holds memory, or give the model less by `overrides`.",
+        "model",
+        wait_s=60,
+    )
+    yield Alert(
+        "EndedByMemoryFloor",
+        "lockstep_memory_floor_ended == 1",
+        "{{ $labels.target }} was ended before the host ran out of memory.",
+        "`switch.sh status` says what is hot now. Give that model less by `overrides`, or "
+        "find what else holds memory. Its next start ends this alert.",
+        "model",
+        severity="critical",
+    )
+    yield Alert(
+        "EngineErrors",
+        # A stopped engine breaks off the requests that it has: a switch does so on purpose.
+        '(sum(increase(lockstep_gateway_refusals_total{reason="no answer"}[5m])) > 5'
+        ' or sum(increase(vllm:request_success_total{finished_reason="error"}[5m])) > 5)'
+        " unless on () max_over_time(lockstep_switch_running[10m]) == 1",
+        "The engine gave no answer to {{ $value | humanize }} requests in 5 minutes.",
+        "`journalctl -u` of the model's unit has the engine's own words.",
+        "model",
+        wait_s=60,
     )
 
 
-def _of_gpu(settings: Settings) -> tuple[Alert, ...]:
+def _of_gpu(settings: Settings) -> Iterator[Alert]:
     cap = settings.gpu.max_clock_mhz
-    return (
-        Alert(
-            "GpuHot",
-            "lockstep_gpu_hot == 1",
-            0,
-            "warning",
-            "gpu",
-            "Heat or the power supply holds the GPU's clock down.",
-            "Free the air inlets, look at the power supply, or cap the clock by "
-            "`gpu.max_clock_mhz`.",
-        ),
-        Alert(
-            "GpuSlow",
-            "lockstep_gpu_slow == 1",
-            0,
-            "warning",
-            "gpu",
-            "The model is much slower than when it was accepted, and the GPU takes little power.",
-            "Shut the Spark down and unplug the mains for a minute. A reboot does not help.",
-        ),
-        *(
-            ()
-            if cap is None
-            else (
-                Alert(
-                    "ClockCapLost",
-                    "lockstep_gpu_clock_cap_held == 0",
-                    # The wedge watch looks each minute, and sets it again.
-                    180,
-                    "warning",
-                    "gpu",
-                    f"The GPU runs above its cap of {cap} MHz.",
-                    "`journalctl -u lockstep-gpu-cap` says why the cap could not be set.",
-                ),
-            )
-        ),
+    yield Alert(
+        "GpuHot",
+        "lockstep_gpu_hot == 1",
+        "Heat or the power supply holds the GPU's clock down.",
+        "Free the air inlets, look at the power supply, or cap the clock by `gpu.max_clock_mhz`.",
+        "gpu",
     )
+    yield Alert(
+        "GpuSlow",
+        "lockstep_gpu_slow == 1",
+        "The model is much slower than when it was accepted, and the GPU takes little power.",
+        "Shut the Spark down and unplug the mains for a minute. A reboot does not help.",
+        "gpu",
+    )
+    if cap is not None:
+        yield Alert(
+            "ClockCapLost",
+            "lockstep_gpu_clock_cap_held == 0",
+            f"The GPU runs above its cap of {cap} MHz.",
+            "`journalctl -u lockstep-gpu-cap` says why the cap could not be set.",
+            "gpu",
+            # The wedge watch looks each minute, and sets it again.
+            wait_s=180,
+        )
 
 
-def _of_host(settings: Settings) -> tuple[Alert, ...]:
+def _of_host(settings: Settings) -> Iterator[Alert]:
     free = settings.expected.free_disk_gib
-    return (
-        Alert(
-            "DiskFull",
-            f"lockstep_disk_free_bytes < {free * _GIB:.0f}",
-            300,
-            "warning",
-            "keeping",
-            f"{{{{ $value | humanize1024 }}}}B of the models' disk are free, {free:g} GiB is the "
-            "least.",
-            "`lockstep gc` removes what no target needs.",
-        ),
-        Alert(
-            "FailedUnit",
-            # Whoever switches is told how that ends, and a model has alerts of its own.
-            f'lockstep_failed_unit{{unit!~"{"|".join(_told_elsewhere(settings))}"}} == 1',
-            60,
-            "warning",
-            "host",
-            "{{ $labels.unit }} has failed.",
-            "`journalctl -u {{ $labels.unit }}` says why.",
-        ),
-        Alert(
-            "UncleanBoot",
-            "lockstep_boot_unclean == 1",
-            0,
-            "critical",
-            "host",
-            "The boot before this one was cut off while a model was starting or hot.",
-            "`switch.sh status` has the kernel's last words. The next switch ends this alert.",
-        ),
-        Alert(
-            "MetricsStopped",
-            "time() - lockstep_metrics_written_timestamp_seconds > 180"
-            " or absent(lockstep_metrics_written_timestamp_seconds)",
-            120,
-            "warning",
-            "host",
-            "Lockstep's own figures have stopped, and with them most alerts of this host.",
-            "`journalctl -u lockstep-metrics` says why.",
-        ),
+    yield Alert(
+        "DiskFull",
+        f"lockstep_disk_free_bytes < {free * _GIB:.0f}",
+        f"{{{{ $value | humanize1024 }}}}B of the models' disk are free, {free:g} GiB is the "
+        "least.",
+        "`lockstep gc` removes what no target needs.",
+        "keeping",
+        wait_s=300,
+    )
+    yield Alert(
+        "FailedUnit",
+        # Whoever switches is told how that ends, and a model has alerts of its own.
+        f'lockstep_failed_unit{{unit!~"{"|".join(_told_elsewhere(settings))}"}} == 1',
+        "{{ $labels.unit }} has failed.",
+        "`journalctl -u {{ $labels.unit }}` says why.",
+        "host",
+        wait_s=60,
+    )
+    yield Alert(
+        "UncleanBoot",
+        "lockstep_boot_unclean == 1",
+        "The boot before this one was cut off while a model was starting or hot.",
+        "`switch.sh status` has the kernel's last words. The next switch ends this alert.",
+        "host",
+        severity="critical",
+    )
+    yield Alert(
+        "MetricsStopped",
+        "time() - lockstep_metrics_written_timestamp_seconds > 180"
+        " or absent(lockstep_metrics_written_timestamp_seconds)",
+        "Lockstep's own figures have stopped, and with them most alerts of this host.",
+        "`journalctl -u lockstep-metrics` says why.",
+        "host",
+        wait_s=120,
     )
 
 
@@ -241,71 +214,55 @@ def _told_elsewhere(settings: Settings) -> tuple[str, ...]:
     return (SWITCH_UNIT, *models)
 
 
-def _of_keeping() -> tuple[Alert, ...]:
-    return (
-        Alert(
-            "Drift",
-            'sum(lockstep_drift_differences{severity="error"}) > 0',
-            600,
-            "warning",
-            "host",
-            "The last comparison found {{ $value }} differences from what was deployed.",
-            "`lockstep diff INVENTORY` names them, and a deploy puts most of them right.",
-        ),
-        Alert(
-            "CertificateOld",
-            f"lockstep_certificate_expiry_timestamp_seconds - time() < {SOON_DAYS * _DAY_S}",
-            3600,
-            "warning",
-            "keeping",
-            "The certificate {{ $labels.path }} ends in {{ $value | humanizeDuration }}.",
-            "Renew it, and restart lockstep-tls.service.",
-        ),
-        Alert(
-            "BackupOld",
-            f"time() - lockstep_backup_last_success_timestamp_seconds > {2 * _DAY_S}",
-            3600,
-            "warning",
-            "keeping",
-            "The last backup that succeeded is {{ $value | humanizeDuration }} old.",
-            "Run the backup by hand, and read what it says.",
-        ),
+def _of_keeping() -> Iterator[Alert]:
+    yield Alert(
+        "Drift",
+        'sum(lockstep_drift_differences{severity="error"}) > 0',
+        "The last comparison found {{ $value }} differences from what was deployed.",
+        "`lockstep diff INVENTORY` names them, and a deploy puts most of them right.",
+        "host",
+        wait_s=600,
+    )
+    yield Alert(
+        "CertificateOld",
+        f"lockstep_certificate_expiry_timestamp_seconds - time() < {SOON_DAYS * _DAY_S}",
+        "The certificate {{ $labels.path }} ends in {{ $value | humanizeDuration }}.",
+        "Renew it, and restart lockstep-tls.service.",
+        "keeping",
+        wait_s=3600,
+    )
+    yield Alert(
+        "BackupOld",
+        f"time() - lockstep_backup_last_success_timestamp_seconds > {2 * _DAY_S}",
+        "The last backup that succeeded is {{ $value | humanizeDuration }} old.",
+        "Run the backup by hand, and read what it says.",
+        "keeping",
+        wait_s=3600,
     )
 
 
-def twin_alerts(twins: Sequence[str]) -> tuple[Alert, ...]:
-    """What a host judges of those that it records.
-
-    Args:
-        twins: Their names.
-    """
-    return tuple(
-        Alert(
+def twin_alerts(twins: Sequence[str]) -> Iterator[Alert]:
+    """What a host judges of those that it records, by their names."""
+    for twin in twins:
+        yield Alert(
             "TwinSilent",
             f'up{{job="{TWIN_JOB}", host="{twin}"}} == 0',
-            # A boot takes less.
-            120,
-            "critical",
-            "twin",
             "The Spark has not answered for two minutes.",
             "`lockstep blackbox INVENTORY HOST` shows its last minutes. Look at its power and "
             "its cable.",
+            "twin",
+            severity="critical",
+            # A boot takes less.
+            wait_s=120,
             host=twin,
         )
-        for twin in twins
-    )
 
 
 def rules_text(settings: Settings, twins: Sequence[str] = ()) -> str:
-    """The file of rules that Prometheus reads on a host.
-
-    Args:
-        settings: Of the host.
-        twins: Names of the hosts that it records.
-    """
-    own = [_rule(settings.name, alert) for alert in alerts(settings)]
-    others = [_rule(settings.name, alert) for alert in twin_alerts(twins)]
-    groups = [{"name": "lockstep", "interval": f"{EVERY_S}s", "rules": [*own, *others]}]
+    """The file of rules that Prometheus reads on a host, which records these others."""
+    every = (*alerts(settings), *twin_alerts(twins))
+    rules = [_rule(settings.name, alert) for alert in every]
+    groups = [{"name": "lockstep", "interval": f"{EVERY_S}s", "rules": rules}]
     text = yaml.safe_dump({"groups": groups}, sort_keys=False, allow_unicode=True, width=10_000)
     return f"# {MARK}. Do not edit: the next deploy replaces it.\n{text}"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
+from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import LOOPBACK
@@ -17,17 +17,14 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.monitoring import at
 from lockstep.inventory.settings import Certificate
 from lockstep.monitoring import alertmanager, netconsole
-from lockstep.monitoring.recording import COLLECTORS, RECORD_S, SERIES
 from lockstep.monitoring.rules import EVERY_S, TWIN_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S
 from lockstep.units.restart_key import keyed
 from lockstep.units.tls_unit import certificate_paths
 
-EXPORTER, PROMETHEUS, ALERTMANAGER = (
-    "prometheus-node-exporter",
-    "prometheus",
-    "prometheus-alertmanager",
-)
+EXPORTER, PROMETHEUS = "prometheus-node-exporter", "prometheus"
+ALERTMANAGER = "prometheus-alertmanager"
 #: Package → unit of its own, which would run with a configuration of its own as soon as it comes.
 PACKAGED_UNITS = {name: f"{name}.service" for name in (EXPORTER, PROMETHEUS, ALERTMANAGER)}
 #: Package → the account that it makes.
@@ -54,6 +51,20 @@ _COLLECTORS = (
     *("nvme", "os", "pressure", "stat", "textfile", "thermal_zone", "time", "uname"),
     "vmstat",
 )
+# Collectors of the node_exporter of a host that is recorded; each costs it time.
+_RECORDED = ("diskstats", "loadavg", "meminfo", "pressure", "stat", "textfile", "thermal_zone")
+_NODE = (
+    *("node_boot_time_seconds", "node_load1", "node_memory_MemFree_bytes"),
+    *("node_disk_read_bytes_total", "node_disk_written_bytes_total"),
+    *("node_pressure_io_stalled_seconds_total", "node_pressure_memory_stalled_seconds_total"),
+    "node_thermal_zone_temp",
+)
+_SLOW = (
+    *("lockstep_deploy_running", "lockstep_hot_target", "lockstep_loading_target"),
+    *("lockstep_memory_floor_bytes", "lockstep_memory_floor_ended"),
+)
+#: The series that are kept; whatever else a collector tells is dropped.
+SERIES = (*(name for name, metric in METRICS.items() if metric.every_s == QUICK_S), *_SLOW, *_NODE)
 
 
 def packages(plan: HostPlan) -> list[str]:
@@ -87,16 +98,12 @@ def listening(plan: HostPlan) -> dict[int, list[str]]:
     return found
 
 
-def monitoring_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
-    """Everything that the deploy writes for monitoring; () where it is off."""
-    return tuple(_files(plan))
-
-
-def _files(plan: HostPlan) -> Iterator[ManagedFile]:
+def monitoring_files(plan: HostPlan) -> Iterator[ManagedFile]:
+    """Everything that the deploy writes for monitoring; nothing where it is off."""
     monitoring = plan.settings.monitoring
     if not monitoring.enabled:
         return
-    yield _unit(METRICS_UNIT, _writer(plan))
+    yield unit_file(METRICS_UNIT, _writer(plan), "monitoring")
     yield from _exporter(plan)
     yield from netconsole.netconsole_files(plan)
     if monitoring.tells:
@@ -138,9 +145,9 @@ def _exporter(plan: HostPlan) -> Iterator[ManagedFile]:
         writer=METRICS_UNIT,
         start=start,
     )
-    yield _unit(EXPORTER_UNIT, service)
+    yield unit_file(EXPORTER_UNIT, service, "monitoring")
     socket = render("units/node-exporter.socket.j2", addresses=addresses, service=EXPORTER_UNIT)
-    yield _unit(EXPORTER_SOCKET, socket)
+    yield unit_file(EXPORTER_SOCKET, socket, "monitoring")
 
 
 def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
@@ -163,8 +170,8 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
         engines=engines,
         twin=TWIN_JOB,
         recorded={each.name: at(each.address, each.port) for each in plan.ring.recorded},
-        record_s=RECORD_S,
-        collectors=COLLECTORS,
+        record_s=QUICK_S,
+        collectors=_RECORDED,
         series=SERIES,
         alertmanager=at(LOOPBACK, monitoring.alertmanager_port) if monitoring.tells else None,
     )
@@ -187,7 +194,7 @@ def _prometheus(plan: HostPlan) -> Iterator[ManagedFile]:
             f"--web.listen-address={at(address, monitoring.prometheus_port)}",
         ),
     )
-    yield _unit(PROMETHEUS_UNIT, service)
+    yield unit_file(PROMETHEUS_UNIT, service, "monitoring")
 
 
 def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
@@ -212,8 +219,4 @@ def _alertmanager(plan: HostPlan) -> Iterator[ManagedFile]:
             f"--web.listen-address={at(LOOPBACK, plan.settings.monitoring.alertmanager_port)}",
         ),
     )
-    yield _unit(ALERTMANAGER_UNIT, service)
-
-
-def _unit(name: str, text: str) -> ManagedFile:
-    return ManagedFile(f"{SYSTEMD}/{name}", text, check="unit", stage="monitoring")
+    yield unit_file(ALERTMANAGER_UNIT, service, "monitoring")

@@ -24,25 +24,19 @@ MODELS, TOOLS, ENGINE = "models", "tools", "engine"
 
 def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """What to ask the reader `preflight`."""
-    settings = plan.settings
-    ports = [port for target in plan.targets for port in target.ports]
-    ports.append(settings.gateway.port)
-    if settings.gateway.tls is not None:
-        ports.append(settings.gateway.tls_port)
-    if settings.webui.enabled:
-        ports.append(settings.webui.port)
-    ports += settings.monitoring.ports.values()
-    if plan.backups.of:
-        ports.append(settings.backup.port)
+    settings, fabric = plan.settings, plan.settings.fabric
     return {
         "paths": [settings.paths.models, settings.paths.engines, IMAGE_STORE],
         "cache": settings.paths.hub_cache,
         "reach": addresses(plan),
         "needs": _needs(plan, pins),
-        "ports": ports,
+        "ports": list(port_owners(plan)),
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
-        "fabric": _fabric_asked(plan),
+        # Network interfaces that the inventory says the host has.
+        "fabric": list(
+            dict.fromkeys((*fabric.interfaces, *(group.interface for group in plan.groups)))
+        ),
         "docker": _docker_names(plan),
         "tls": tls.question(plan),
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
@@ -64,11 +58,19 @@ def _docker_names(plan: HostPlan) -> dict[str, list[str]]:
     return {"containers": containers, "volumes": volumes}
 
 
-def _fabric_asked(plan: HostPlan) -> list[str]:
-    """Network interfaces that the inventory says the host has."""
-    fabric = plan.settings.fabric
-    used = (group.interface for group in plan.groups)
-    return list(dict.fromkeys((*fabric.interfaces, *used)))
+def port_owners(plan: HostPlan) -> dict[int, str]:
+    """Port at which something of ours is to listen → who."""
+    settings, gateway = plan.settings, plan.settings.gateway
+    found = {port: target.name for target in plan.targets for port in target.ports}
+    found[gateway.port] = "gateway"
+    if gateway.tls is not None:
+        found[gateway.tls_port] = "gateway"
+    if settings.webui.enabled:
+        found[settings.webui.port] = "webui"
+    found |= {port: f"monitoring.{key}" for key, port in settings.monitoring.ports.items()}
+    if plan.backups.of:
+        found[settings.backup.port] = "backup"
+    return found
 
 
 def _needs(plan: HostPlan, pins: Pins) -> dict[str, dict[str, list[str]]]:

@@ -18,12 +18,11 @@ def findings(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
     for name in foreign["containers"]:
         if f"container {name}" not in plan.settings.adopt:
             key = "webui.unit" if name == webui.unit else "targets.NAME.unit"
-            yield _finding(
-                plan,
-                f"container {name}",
+            remedy = (
                 f"Set another name (`{key}`), or remove it there (`sudo docker rm -f {name}`). "
-                f'`"adopt": ("container {name}",)` in the inventory lets the deploy remove it.',
+                f'`"adopt": ("container {name}",)` in the inventory lets the deploy remove it.'
             )
+            yield _finding(plan, f"container {name}", remedy)
     for name in foreign["volumes"]:
         if f"volume {name}" in plan.settings.adopt:
             continue
@@ -50,10 +49,5 @@ def adopted(plan: HostPlan, docker: dict[str, Any]) -> dict[str, Any]:
 
 
 def _finding(plan: HostPlan, what: str, remedy: str) -> Finding:
-    return Finding(
-        "not-ours",
-        "error",
-        plan.name,
-        f"there is a {what} without the label {LABEL}: Lockstep did not make it",
-        remedy,
-    )
+    message = f"there is a {what} without the label {LABEL}: Lockstep did not make it"
+    return Finding("not-ours", "error", plan.name, message, remedy)

@@ -17,11 +17,7 @@ UPDATED = "DGX_OTA_VERSION"
 
 
 def deciding(release: Mapping[str, str]) -> str:
-    """The key whose value is the version that the host has now.
-
-    Args:
-        release: Key → value, of a key that is there several times the last.
-    """
+    """The key of /etc/dgx-release whose last value is the version that the host has now."""
     return UPDATED if release.get(UPDATED) else FACTORY
 
 

@@ -42,18 +42,16 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
         # The wheels are kept beside what is made of them.
         wheels = [*locked(settings, pins, ENGINE), *locked(settings, pins, BUILD)]
         compiled = precompiled(settings, pins)
-        add(settings.paths.engines, sum(wheel.size or 0 for wheel in wheels))
-        add(settings.paths.engines, compiled.size if compiled else 0)
-        add(settings.paths.engines, settings.engine.disk_gib * GIB)
+        fetched = [*(wheel.size for wheel in wheels), compiled.size if compiled else 0]
+        built = settings.engine.disk_gib * GIB
+        add(settings.paths.engines, sum(size or 0 for size in fetched) + built)
     for device, size in need.items():
         free = next(disk["free"] for disk in disks.values() if disk["device"] == device)
         wanted = size + settings.expected.free_disk_gib * GIB
         if size and free < wanted:
-            yield Finding(
-                "disk-short",
-                "error",
-                plan.name,
+            message = (
                 f"{names[device]}: {size / GIB:.1f} GiB to fetch, {free / GIB:.1f} GiB "
-                f"free, {settings.expected.free_disk_gib:g} GiB must stay free",
-                "Free space (docker image prune, old models), or bind fewer targets.",
+                f"free, {settings.expected.free_disk_gib:g} GiB must stay free"
             )
+            remedy = "Free space (docker image prune, old models), or bind fewer targets."
+            yield Finding("disk-short", "error", plan.name, message, remedy)

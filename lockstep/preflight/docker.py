@@ -7,11 +7,10 @@ moby's own source decides it (daemon/nvidia_linux.go of 28.5.2, daemon/devices_n
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
-from lockstep.core.findings import Finding
+from lockstep.core.findings import Finding, Severity
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.facts.docker import CDI_HOOK, DEVICE, HOOK
 
@@ -31,19 +30,12 @@ def way(
     """What a container gets the GPU by; None where `--gpus all` is an error.
 
     Args:
-        version: Docker's, as `docker info` says it.
         hooks: NVIDIA's programs on the PATH of Docker's daemon.
         devices: CDI devices that Docker knows.
     """
     if _takes_cdi_first(version) and CDI_HOOK in hooks and DEVICE in devices:
         return "cdi"
     return "hook" if HOOK in hooks else None
-
-
-def _in_force(files: Mapping[str, str]) -> list[str]:
-    """The CDI files that count: a device of /var/run/cdi stands before its like of /etc/cdi."""
-    written = [path for path in files if PurePosixPath(path).parts[1] != "etc"]
-    return written or list(files)
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -53,29 +45,23 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _docker(plan: HostPlan, docker: dict[str, Any]) -> Iterator[Finding]:
-    host = plan.name
     if "fault" in docker:
-        yield Finding(
-            "docker",
-            "error",
-            host,
-            f"Docker cannot be asked: {docker['fault']}",
-            "Run `systemctl status docker` there.",
-        )
+        message = f"Docker cannot be asked: {docker['fault']}"
+        yield Finding("docker", "error", plan.name, message, "Run `systemctl status docker` there.")
     elif _way(docker) is None:
         wanted = HOOK
         if _takes_cdi_first(docker["version"]):
             wanted += f", or {CDI_HOOK} and the CDI device {DEVICE}"
         found = ", ".join([*docker["hooks"], *docker["devices"]]) or "nothing of it"
-        yield Finding(
-            "docker-gpu",
-            "error",
-            host,
+        message = (
             f"`docker run --gpus all` gets no GPU: Docker {docker['version']} needs {wanted}; "
-            f"found {found}",
-            "Run `sudo apt-get install nvidia-container-toolkit` and `sudo systemctl restart "
-            "docker` there.",
+            f"found {found}"
         )
+        remedy = (
+            "Run `sudo apt-get install nvidia-container-toolkit` and `sudo systemctl restart "
+            "docker` there."
+        )
+        yield Finding("docker-gpu", "error", plan.name, message, remedy)
 
 
 def _way(docker: dict[str, Any]) -> str | None:
@@ -86,9 +72,11 @@ def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     """CDI files that name libraries of another driver than the one that runs."""
     driver, docker = facts["gpu"].get("driver_version"), facts["docker"]
     files: dict[str, str] = docker.get("cdi", {})
+    # A device of /var/run/cdi stands before its like of /etc/cdi.
+    in_force = [path for path in files if not path.startswith("/etc/")] or list(files)
     stale = {path: made for path, made in files.items() if driver and made and made != driver}
     for path, made_for in stale.items():
-        counts = path in _in_force(files)
+        counts = path in in_force
         used = counts and _way(docker) == "cdi"
         if used:
             why = f"Docker {docker['version']} gives containers the libraries that it names"
@@ -96,13 +84,9 @@ def _cdi(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             why = f"Docker {docker['version']} takes NVIDIA's hook here and not this file"
         else:
             why = "the files of /var/run/cdi stand before it"
-        yield Finding(
-            "cdi-stale",
-            "error" if used else "warning",
-            plan.name,
-            f"{path} was made for driver {made_for}, and {driver} runs: {why}",
-            _refreshed(path),
-        )
+        message = f"{path} was made for driver {made_for}, and {driver} runs: {why}"
+        severity: Severity = "error" if used else "warning"
+        yield Finding("cdi-stale", severity, plan.name, message, _refreshed(path))
 
 
 def _refreshed(path: str) -> str:

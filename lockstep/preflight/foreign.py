@@ -38,13 +38,9 @@ def findings(plan: HostPlan, foreign: Mapping[str, str]) -> Iterator[Finding]:
     """One finding for each thing of somebody else's."""
     for what, whose in foreign.items():
         does, remedy = _MEANS.get(what) or _MEANS.get(what.rpartition(" ")[0], _MEANS[""])
-        yield Finding(
-            "not-ours",
-            "error",
-            plan.name,
-            f"{what} was not made by Lockstep ({whose}), and the deploy would {does}",
-            f'{remedy}, or take it over on purpose: `"adopt": ("{what}",)` for this host.',
-        )
+        message = f"{what} was not made by Lockstep ({whose}), and the deploy would {does}"
+        remedy += f', or take it over on purpose: `"adopt": ("{what}",)` for this host.'
+        yield Finding("not-ours", "error", plan.name, message, remedy)
 
 
 _MEANS = {

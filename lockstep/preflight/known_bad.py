@@ -67,11 +67,7 @@ Entry = TypeVar("Entry", bound=KnownBad)
 
 
 def load(path: Path, entry: type[Entry]) -> tuple[Entry, ...]:
-    """Read one list.
-
-    Args:
-        path: The file.
-        entry: The class of its entries.
+    """Read one list, of entries of one class.
 
     Raises:
         CatalogueError: unreadable, a key that is missing or not known, or a wrong value.
@@ -89,7 +85,6 @@ def kernel(host: str, facts: Mapping[str, Any], *, rdma: bool) -> Iterator[Findi
     """What speaks against the kernel that a host runs.
 
     Args:
-        host: Its name.
         facts: {"release": `uname -r`, "command_line": /proc/cmdline, "cma": {"CmaTotal": bytes,
             "CmaFree": bytes}, which is {} where the kernel has no such memory}.
         rdma: Whether the inventory puts the host into a cluster with RDMA.
@@ -111,23 +106,16 @@ def kernel(host: str, facts: Mapping[str, Any], *, rdma: bool) -> Iterator[Findi
 def driver(host: str, gpu: Mapping[str, str]) -> Iterator[Finding]:
     """What speaks against the driver that a host runs: an error where it does not answer.
 
-    Args:
-        host: Its name.
-        gpu: What nvidia-smi answers, or {"fault": what it says instead}.
+    `gpu` is what nvidia-smi answers, or {"fault": what it says instead}.
     """
     bad = load(FOLDER / "drivers.yaml", KnownBad)
     fault = gpu.get("fault")
     if fault is not None:
         known = [entry for entry in bad if entry.sign and entry.sign in fault]
-        yield Finding(
-            "driver",
-            "error",
-            host,
-            "; ".join((f"the driver does not answer: {fault}", *(each.what for each in known))),
-            known[0].remedy
-            if known
-            else "Reboot; if it stays, update from the DGX Dashboard (docs/operating.md).",
-        )
+        said = (f"the driver does not answer: {fault}", *(each.what for each in known))
+        remedy = "Reboot; if it stays, update from the DGX Dashboard (docs/operating.md)."
+        remedy = known[0].remedy if known else remedy
+        yield Finding("driver", "error", host, "; ".join(said), remedy)
         return
     version = gpu["driver_version"]
     for entry in bad:

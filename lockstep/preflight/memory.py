@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep.core.errors import RecipeError
-from lockstep.core.findings import Finding
+from lockstep.core.findings import Finding, Severity
 from lockstep.fit import catalogue
 from lockstep.fit.fit import OVERHEAD, Fit, fit
 from lockstep.inventory.host import HostPlan
@@ -46,13 +46,9 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
                 if model in facts["models"]
             )
             # Memory that is short today may be free tomorrow: only a download makes it an error.
-            yield Finding(
-                "memory-available",
-                "error" if to_fetch else "warning",
-                plan.name,
-                f"{name} {case.message()}",
-                case.remedy(target.name),
-            )
+            severity: Severity = "error" if to_fetch else "warning"
+            message, remedy = f"{name} {case.message()}", case.remedy(target.name)
+            yield Finding("memory-available", severity, plan.name, message, remedy)
 
 
 class _Case:

@@ -9,6 +9,7 @@ from lockstep.core.findings import Finding
 from lockstep.inventory.cluster import HIDDEN, SHOWN, is_connectx
 from lockstep.inventory.host import HostPlan
 from lockstep.preflight import containers
+from lockstep.preflight.ask import port_owners
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -17,56 +18,34 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     yield from _fabric(plan, facts["fabric"])
     for url, fault in facts["reach"].items():
         if fault:
-            yield Finding(
-                "unreachable",
-                "error",
-                plan.name,
-                f"cannot reach {url}: {fault}",
-                "Check name resolution and proxy, or set a mirror in `sources`.",
-            )
+            message = f"cannot reach {url}: {fault}"
+            remedy = "Check name resolution and proxy, or set a mirror in `sources`."
+            yield Finding("unreachable", "error", plan.name, message, remedy)
 
 
 def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     hidden = [name for name in facts["absent"] if is_connectx(name)]
     if hidden:
         waiting = ", ".join(target.name for target in plan.targets if target.group)
-        yield Finding(
-            "no-cable",
-            "warning",
-            plan.name,
-            f"there is no network interface {' nor '.join(hidden)}, which `fabric` names: {HIDDEN}"
-            + (f". Targets that do not start without: {waiting}" if waiting else ""),
-            f"{SHOWN[0].upper()}{SHOWN[1:]}.",
-        )
+        message = f"there is no network interface {' nor '.join(hidden)}, which `fabric` names"
+        message += f": {HIDDEN}"
+        message += f". Targets that do not start without: {waiting}" if waiting else ""
+        remedy = f"{SHOWN[0].upper()}{SHOWN[1:]}."
+        yield Finding("no-cable", "warning", plan.name, message, remedy)
+    known = ", ".join(facts["known"])
     for name in facts["absent"]:
-        if name in hidden:
-            continue
-        yield Finding(
-            "no-interface",
-            "error",
-            plan.name,
-            f"there is no network interface {name}, which `fabric` names",
-            "It has " + ", ".join(facts["known"]) + ": correct the inventory, or look at the card.",
-        )
+        if name not in hidden:
+            message = f"there is no network interface {name}, which `fabric` names"
+            remedy = f"It has {known}: correct the inventory, or look at the card."
+            yield Finding("no-interface", "error", plan.name, message, remedy)
     if plan.settings.fabric.netplan and not facts["netplan"]:
-        yield Finding(
-            "no-netplan",
-            "error",
-            plan.name,
-            "netplan is not installed, and `fabric.netplan` is on",
-            "`apt-get install netplan.io` there, or set the addresses otherwise.",
-        )
+        message = "netplan is not installed, and `fabric.netplan` is on"
+        remedy = "`apt-get install netplan.io` there, or set the addresses otherwise."
+        yield Finding("no-netplan", "error", plan.name, message, remedy)
 
 
 def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
-    gateway = plan.settings.gateway
-    owners = dict.fromkeys((gateway.port, gateway.tls_port), "gateway")
-    owners |= {port: target.name for target in plan.targets for port in target.ports}
-    if plan.settings.webui.enabled:
-        owners[plan.settings.webui.port] = "webui"
-    owners |= {port: f"monitoring.{key}" for key, port in plan.settings.monitoring.ports.items()}
-    if plan.backups.of:
-        owners[plan.settings.backup.port] = "backup"
+    owners = port_owners(plan)
     # They are gone before anything of ours starts.
     leaving = containers.adopted(plan, facts["docker"]).values()
     for text, listener in facts["listeners"].items():
@@ -78,12 +57,12 @@ def _ports(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         in_docker = facts["units_held"] and "docker" in listener["unit"]
         if in_docker or listener["ours"]:
             continue
-        yield Finding(
-            "port-taken",
-            "error",
-            plan.name,
+        message = (
             f"port {port} of {owners.get(port, 'this stack')} is taken by "
-            f"{listener['process']} ({listener['unit'] or 'no unit'})",
-            "Stop that process, or set another port in targets, gateway, webui, monitoring "
-            "or backup.",
+            f"{listener['process']} ({listener['unit'] or 'no unit'})"
         )
+        remedy = (
+            "Stop that process, or set another port in targets, gateway, webui, monitoring "
+            "or backup."
+        )
+        yield Finding("port-taken", "error", plan.name, message, remedy)

@@ -19,80 +19,59 @@ _WAIVE = '`"waive": ("upgrade-pending",)` in the inventory goes on all the same.
 def accounts(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:
     """One finding for each account that the host does not have."""
     for name in unknown:
-        yield Finding(
-            "no-account",
-            "error",
-            plan.name,
-            f"there is no account {name}, which `operators` or `docker_users` names",
-            f"Create it there (`adduser {name}`), or correct the inventory.",
-        )
+        message = f"there is no account {name}, which `operators` or `docker_users` names"
+        remedy = f"Create it there (`adduser {name}`), or correct the inventory."
+        yield Finding("no-account", "error", plan.name, message, remedy)
 
 
 def clock(plan: HostPlan, theirs: float, *, now: float | None = None) -> Iterator[Finding]:
     """A clock too far from this machine's; both in seconds since 1970."""
     skew = abs(theirs - (time.time() if now is None else now))
     if skew > plan.settings.expected.clock_skew_s:
-        yield Finding(
-            "clock",
-            "error",
-            plan.name,
-            f"its clock differs by {skew:.0f} s from this one",
-            "Run `timedatectl set-ntp true` there: TLS and package signatures need it.",
-        )
+        message = f"its clock differs by {skew:.0f} s from this one"
+        remedy = "Run `timedatectl set-ntp true` there: TLS and package signatures need it."
+        yield Finding("clock", "error", plan.name, message, remedy)
 
 
 def earlyoom(plan: HostPlan, version: str) -> Iterator[Finding]:
     """A warning where the host's earlyoom ends an engine much later than `earlyoom.j2` says.
 
-    Args:
-        plan: The host.
-        version: Debian version of the one that it has or would install; "" where it knows none.
+    `version` is Debian's, of the one that it has or would install; "" where it knows none.
     """
     found = re.match(r"(?:\d+:)?(\d+)\.(\d+)", version)
     late = found is not None and (int(found[1]), int(found[2])) >= _OTHER_COUNT
     if late and "earlyoom" in plan.settings.packages:
-        yield Finding(
-            "earlyoom-late",
-            "warning",
-            plan.name,
+        message = (
             f"earlyoom {version} counts percent of what is available and anonymous; memory on the "
-            "GPU is neither, so with 100 GiB there 3 % are about 0.6 GiB and not 4 GiB",
-            "Ubuntu 24.04 (DGX OS 7) has 1.7, which counts of all memory. With a later system the "
-            "engine's own limits matter more (docs/fit.md).",
+            "GPU is neither, so with 100 GiB there 3 % are about 0.6 GiB and not 4 GiB"
         )
+        remedy = (
+            "Ubuntu 24.04 (DGX OS 7) has 1.7, which counts of all memory. With a later system the "
+            "engine's own limits matter more (docs/fit.md)."
+        )
+        yield Finding("earlyoom-late", "warning", plan.name, message, remedy)
 
 
 def updates(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     """What will take apt's locks, or the whole host, away from a deploy.
 
-    Args:
-        plan: The host.
-        facts: {"once": {"state": as `systemctl is-enabled` says it, "running", "done"}, "daily":
-            apt's services that run}.
+    `facts` are {"once": {"state": as `systemctl is-enabled` says it, "running", "done"}, "daily":
+    apt's services that run}.
     """
     once = facts["once"]
     if once["running"]:
-        yield Finding(
-            "upgrade-pending",
-            "warning",
-            plan.name,
-            f"{ONCE} upgrades all packages now and then reboots this host",
-            f"Wait until it has rebooted (`journalctl -fu {ONCE}` there), then deploy. {_WAIVE}",
-        )
+        message = f"{ONCE} upgrades all packages now and then reboots this host"
+        remedy = f"Wait until it has rebooted (`journalctl -fu {ONCE}` there), then deploy."
+        yield Finding("upgrade-pending", "warning", plan.name, message, f"{remedy} {_WAIVE}")
     elif once["state"].startswith("enabled") and not once["done"]:
-        yield Finding(
-            "upgrade-pending",
-            "warning",
-            plan.name,
-            f"{ONCE} has not run yet: at the next boot it upgrades all packages and reboots again",
-            f"`sudo reboot` now, wait until it has rebooted twice, then deploy. {_WAIVE}",
+        message = (
+            f"{ONCE} has not run yet: at the next boot it upgrades all packages and reboots again"
         )
+        remedy = f"`sudo reboot` now, wait until it has rebooted twice, then deploy. {_WAIVE}"
+        yield Finding("upgrade-pending", "warning", plan.name, message, remedy)
     for unit in facts["daily"]:
-        yield Finding(
-            "apt-busy",
-            "warning",
-            plan.name,
-            f"{unit} uses apt now",
+        remedy = (
             "Packages that are missing wait for it, up to 10 minutes for each command of apt "
-            f"(`journalctl -fu {unit}` there).",
+            f"(`journalctl -fu {unit}` there)."
         )
+        yield Finding("apt-busy", "warning", plan.name, f"{unit} uses apt now", remedy)

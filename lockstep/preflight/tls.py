@@ -24,13 +24,7 @@ def question(plan: HostPlan) -> dict[str, Any]:
 
 
 def brought(chain: str, key: str, now: float) -> dict[str, Any]:
-    """As the reader `tls` answers, of a certificate that is on this machine.
-
-    Args:
-        chain: PEM, the certificate itself first.
-        key: PEM.
-        now: Seconds since 1970.
-    """
+    """As the reader `tls` answers, of a certificate on this machine: PEM, its own first."""
     # They take a while to import, and few inventories have such a certificate.
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -56,20 +50,11 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     """One that is missing, wrong or over is an error, one that ends soon a warning."""
     tls = plan.settings.gateway.tls
     if facts["fault"]:
-        yield Finding(
-            "certificate",
-            "error",
-            plan.name,
-            f"gateway.tls: {facts['fault']}",
-            "Put it right, or set gateway.tls to another value (docs/tls.md).",
-        )
+        message = f"gateway.tls: {facts['fault']}"
+        remedy = "Put it right, or set gateway.tls to another value (docs/tls.md)."
+        yield Finding("certificate", "error", plan.name, message, remedy)
     elif facts["days"] is not None and facts["days"] < SOON_DAYS:
-        yield Finding(
-            "certificate-ends",
-            "warning",
-            plan.name,
-            f"the gateway's certificate ends in {facts['days']} days",
-            "Renew it, and deploy."
-            if isinstance(tls, Certificate) and tls.given
-            else "Renew it, then `sudo systemctl restart lockstep-tls` there.",
-        )
+        message = f"the gateway's certificate ends in {facts['days']} days"
+        given = isinstance(tls, Certificate) and tls.given
+        then = ", and deploy" if given else ", then `sudo systemctl restart lockstep-tls` there"
+        yield Finding("certificate-ends", "warning", plan.name, message, f"Renew it{then}.")

@@ -61,12 +61,9 @@ def people(settings: Settings) -> list[Account]:
 def account_commands(
     groups: Sequence[str], users: Sequence[Account], found: Mapping[str, Any]
 ) -> list[list[str]]:
-    """Commands that bring accounts about, in order; [] when nothing is missing.
+    """Commands that bring groups and accounts about, in order; [] when nothing is missing.
 
-    Args:
-        groups: Groups that must exist.
-        users: Accounts.
-        found: The answer of the reader `accounts` for these names.
+    `found` is the answer of the reader `accounts` for these names.
     """
     commands = [["groupadd", "--system", name] for name in groups if found["groups"][name] is None]
     for user in users:

@@ -26,11 +26,7 @@ def without_logins(text: str) -> str:
 
 
 def logins(lines: Iterable[str], proxies: Iterable[str]) -> tuple[str, ...]:
-    """Lines of auth.conf for the addresses that hold a login, () where none does.
-
-    Args:
-        lines: Lines of sources.list.
-        proxies: URLs of proxies.
+    """Lines of auth.conf for lines of sources.list and URLs of proxies that hold a login.
 
     Raises:
         UnwritableLogin: a user name or a password with a blank in it, or an empty one.

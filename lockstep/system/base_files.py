@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from lockstep.core.digest import digest
@@ -37,9 +38,7 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
         *_proxies(settings),
         *_apt_login(settings),
         *_tools(settings),
-        *_memory_protection(),
-        *_earlyoom(settings),
-        *_sysctl(settings),
+        *_kernel(settings),
         ManagedFile("/etc/logrotate.d/lockstep", render("system/logrotate.j2")),
         ManagedFile(f"{DOCKER_CONFIG}/config.json", "{}\n", check="json"),
     )
@@ -79,17 +78,15 @@ def docker_generation(settings: Settings) -> str:
     return digest(shown, 16) if values else ""
 
 
-def _apt_sources(settings: Settings) -> tuple[ManagedFile, ...]:
-    lines = settings.sources.apt
-    if not lines:
-        return ()
-    for line in lines:
+def _apt_sources(settings: Settings) -> Iterator[ManagedFile]:
+    for line in settings.sources.apt:
         _one_line("sources.apt", line, settings)
-    shown = "".join(f"{apt_login.without_logins(line)}\n" for line in lines)
-    return (ManagedFile(APT_SOURCES, shown),)
+    if settings.sources.apt:
+        lines = (f"{apt_login.without_logins(line)}\n" for line in settings.sources.apt)
+        yield ManagedFile(APT_SOURCES, "".join(lines))
 
 
-def _apt_login(settings: Settings) -> tuple[ManagedFile, ...]:
+def _apt_login(settings: Settings) -> Iterator[ManagedFile]:
     proxies = [url for url in (settings.proxy.http, settings.proxy.https) if url]
     try:
         lines = apt_login.logins(settings.sources.apt, proxies)
@@ -100,15 +97,14 @@ def _apt_login(settings: Settings) -> tuple[ManagedFile, ...]:
             found=str(reason),
             remedy="Give the account another password; without one leave the colon out, too.",
         ) from None
-    if not lines:
-        return ()
-    return (ManagedFile(APT_LOGIN, render("system/apt-login.j2", logins=lines), mode="0600"),)
+    if lines:
+        yield ManagedFile(APT_LOGIN, render("system/apt-login.j2", logins=lines), mode="0600")
 
 
-def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
+def _proxies(settings: Settings) -> Iterator[ManagedFile]:
     values = settings.proxy.environment()
     if not values:
-        return ()
+        return
     for name, value in values.items():
         _one_line(f"proxy ({name})", value, settings)
     urls = {"http": settings.proxy.http, "https": settings.proxy.https}
@@ -119,25 +115,19 @@ def _proxies(settings: Settings) -> tuple[ManagedFile, ...]:
         # apt knows hosts here, no networks and no suffixes.
         direct=[host for host in direct if host and not host.startswith(".") and "/" not in host],
     )
+    yield ManagedFile(APT_PROXY, apt)
+    # The URL of a proxy may hold a password.
     environment = render("system/environment.j2", values=values)
-    docker = render(
-        "system/docker-proxy.conf.j2",
-        path=PROXY_ENVIRONMENT,
-        generation=docker_generation(settings),
-    )
-    return (
-        ManagedFile(APT_PROXY, apt),
-        # The URL of a proxy may hold a password.
-        ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600"),
-        ManagedFile(DOCKER_PROXY, docker),
-    )
+    yield ManagedFile(PROXY_ENVIRONMENT, environment, mode="0600")
+    started_with = {"path": PROXY_ENVIRONMENT, "generation": docker_generation(settings)}
+    yield ManagedFile(DOCKER_PROXY, render("system/docker-proxy.conf.j2", **started_with))
 
 
-def _tools(settings: Settings) -> tuple[ManagedFile, ...]:
+def _tools(settings: Settings) -> Iterator[ManagedFile]:
     """The index is no argument of pip and uv: its URL may hold a password."""
     index = settings.sources.python_index
     if not index:
-        return ()
+        return
     _one_line("sources.python_index", index, settings)
     values = {"PIP_INDEX_URL": index, "UV_DEFAULT_INDEX": index}
     if index.startswith("http://"):
@@ -145,43 +135,32 @@ def _tools(settings: Settings) -> tuple[ManagedFile, ...]:
         server = parts.netloc.rpartition("@")[2]
         values |= {"PIP_TRUSTED_HOST": parts.hostname or "", "UV_INSECURE_HOST": server}
     text = render("system/environment.j2", values={**settings.proxy.environment(), **values})
-    return (ManagedFile(TOOLS_ENVIRONMENT, text, mode="0600"),)
+    yield ManagedFile(TOOLS_ENVIRONMENT, text, mode="0600")
 
 
-def _memory_protection() -> tuple[ManagedFile, ...]:
-    user = render(
-        "system/slice.conf.j2",
-        why="The desktop and the operators' sessions keep this much whatever an engine takes.",
+def _kernel(settings: Settings) -> Iterator[ManagedFile]:
+    """Protection from a lack of memory, and kernel settings."""
+    yield ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("system/ssh.conf.j2"))
+    for name, memory_min, why in (
         # Others protect 4 GiB (facts of the field, 2026-11). Page cache of sessions, as of a copied
         # model, is protected too, and MemAvailable counts it as free: the gate would promise an
         # engine memory that the kernel does not take back.
-        memory_min="512M",
-    )
-    system = render(
-        "system/slice.conf.j2",
-        why="What ssh.service is promised must be promised to its slice too.",
-        memory_min="64M",
-    )
-    return (
-        ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("system/ssh.conf.j2")),
-        ManagedFile(f"{SYSTEMD}/user.slice.d/60-lockstep.conf", user),
-        ManagedFile(f"{SYSTEMD}/system.slice.d/60-lockstep.conf", system),
-    )
-
-
-def _earlyoom(settings: Settings) -> tuple[ManagedFile, ...]:
-    if "earlyoom" not in settings.packages:
-        return ()
-    return (ManagedFile(EARLYOOM, render("system/earlyoom.j2")),)
-
-
-def _sysctl(settings: Settings) -> tuple[ManagedFile, ...]:
-    if not settings.sysctls:
-        return ()
+        (
+            "user",
+            "512M",
+            "The desktop and the operators' sessions keep this much whatever an engine takes.",
+        ),
+        ("system", "64M", "What ssh.service is promised must be promised to its slice too."),
+    ):
+        text = render("system/slice.conf.j2", why=why, memory_min=memory_min)
+        yield ManagedFile(f"{SYSTEMD}/{name}.slice.d/60-lockstep.conf", text)
+    if "earlyoom" in settings.packages:
+        yield ManagedFile(EARLYOOM, render("system/earlyoom.j2"))
     for name, value in settings.sysctls.items():
         _one_line(f"sysctls.{name}", name, settings)
         _one_line(f"sysctls.{name}", value, settings)
-    return (ManagedFile(SYSCTL, render("system/sysctl.j2", values=settings.sysctls)),)
+    if settings.sysctls:
+        yield ManagedFile(SYSCTL, render("system/sysctl.j2", values=settings.sysctls))
 
 
 def _one_line(key: str, value: str, settings: Settings) -> None:

@@ -30,12 +30,7 @@ def question(settings: Settings) -> dict[str, Any]:
 
 
 def amiss(settings: Settings, found: dict[str, Any]) -> list[str]:
-    """What of the interfaces in force is not as it should be, where a cable is plugged in.
-
-    Args:
-        settings: The host's data.
-        found: What the reader answered.
-    """
+    """What of the interfaces in force is not as it should be, where a cable is plugged in."""
     wrong = []
     for name, address in settings.fabric.interfaces.items():
         have = found["interfaces"].get(name)

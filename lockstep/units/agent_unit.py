@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lockstep.files.managed_file import (
     AGENT_UNIT,
     CONFIGURATION,
     STATE,
-    SYSTEMD,
     ManagedFile,
     command,
+    unit_file,
 )
 from lockstep.files.programs import closure
 from lockstep.inventory.cluster import Group
@@ -26,33 +26,29 @@ def key_path(cluster: str) -> str:
     return f"{CONFIGURATION}/secrets/cluster-{cluster}.key"
 
 
-def agent_units(groups: Iterable[Group]) -> tuple[ManagedFile, ...]:
+def agent_units(groups: Sequence[Group]) -> tuple[ManagedFile, ...]:
     """The agent's unit, enabled at boot; () on a host that is a member of no cluster.
 
     It finds the key of cluster NAME as credential `cluster-NAME`.
     """
-    found = {group.name: group for group in groups}
-    if not found:
+    if not groups:
         return ()
-    start = command("cluster-agent")
-    members = {name: (group.rank, group.data.port, group.members) for name, group in found.items()}
-    contents = {
-        "clusters": repr(members),
-        "programs": closure("cluster.agent"),
-    }
-    every = (
-        address
-        for group in found.values()
-        for member in group.members
-        for address in member.addresses
-    )
+    members = {group.name: (group.rank, group.data.port, group.members) for group in groups}
     text = keyed(
         "units/cluster.service.j2",
-        contents=contents,
-        names=list(found),
-        start=start,
+        contents={"clusters": repr(members), "programs": closure("cluster.agent")},
+        names=list(members),
+        start=command("cluster-agent"),
         state=STATE,
-        keys={f"cluster-{name}": key_path(name) for name in found},
-        addresses=list(dict.fromkeys(every)),
+        keys={f"cluster-{name}": key_path(name) for name in members},
+        addresses=addresses_of(groups),
     )
-    return (ManagedFile(f"{SYSTEMD}/{AGENT_UNIT}", text, check="unit", stage="switch"),)
+    return (unit_file(AGENT_UNIT, text),)
+
+
+def addresses_of(groups: Iterable[Group]) -> list[str]:
+    """Where the members of these clusters are asked."""
+    every = (
+        address for group in groups for member in group.members for address in member.addresses
+    )
+    return list(dict.fromkeys(every))

@@ -12,13 +12,12 @@ from lockstep.files.managed_file import (
     BACKUP_ACCOUNT,
     BACKUP_HOME,
     CONFIGURATION,
-    SYSTEMD,
     ManagedFile,
+    unit_file,
 )
 from lockstep.files.templating import render
+from lockstep.inventory.host import HostPlan
 from lockstep.inventory.monitoring import at
-from lockstep.inventory.neighbours import Partners
-from lockstep.inventory.settings import Settings
 from lockstep.units.restart_key import keyed
 
 UNIT = "lockstep-backup-door.service"
@@ -56,12 +55,9 @@ def _file(host: str) -> str:
     return host.lstrip("@").replace("/", "-")
 
 
-def twin_files(settings: Settings, partners: Partners | None) -> tuple[ManagedFile, ...]:
+def twin_files(plan: HostPlan) -> Iterator[ManagedFile]:
     """Configuration and unit of the door, and of the way to another one."""
-    return tuple(_files(settings, partners or Partners()))
-
-
-def _files(settings: Settings, partners: Partners) -> Iterator[ManagedFile]:
+    partners = plan.backups
     if partners.twin:
         way = render(
             "system/backup-way.conf.j2",
@@ -73,10 +69,9 @@ def _files(settings: Settings, partners: Partners) -> Iterator[ManagedFile]:
         )
         yield ManagedFile(WAY, way, stage="switch")
     if partners.of:
-        address = str(settings.fabric_address)
         door = render(
             "system/backup-door.conf.j2",
-            address=at(address, settings.backup.port),
+            address=at(str(plan.settings.fabric_address), plan.settings.backup.port),
             account=BACKUP_ACCOUNT,
             of=partners.of,
             key=public_path(partners.of.name),
@@ -92,4 +87,4 @@ def _files(settings: Settings, partners: Partners) -> Iterator[ManagedFile]:
             folder=f"{BACKUP_HOME}/{partners.of.name}",
             configuration=DOOR,
         )
-        yield ManagedFile(f"{SYSTEMD}/{UNIT}", unit, check="unit", stage="switch")
+        yield unit_file(UNIT, unit)

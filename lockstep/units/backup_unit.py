@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from lockstep.files.managed_file import CONFIGURATION, SYSTEMD, ManagedFile, command
+from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
 from lockstep.files.templating import render
 from lockstep.inventory.backup import TWIN
-from lockstep.inventory.neighbours import Partners
-from lockstep.inventory.settings import Settings
+from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records.restic import Config
 from lockstep.units import backup_twin
 
@@ -17,18 +16,14 @@ UNIT = "lockstep-backup"
 PASSWORD = f"{CONFIGURATION}/secrets/backup.key"
 
 
-def backup_units(settings: Settings, partners: Partners | None = None) -> tuple[ManagedFile, ...]:
+def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
     """Configuration, service and timer; () where there is no backup."""
-    backup, webui = settings.backup, settings.webui
+    backup, webui = plan.settings.backup, plan.settings.webui
     if not backup.enabled:
         return ()
     found = Config(
-        to=tuple(_place(place, settings.name, partners or Partners()) for place in backup.to),
-        keep={
-            "daily": backup.keep_daily,
-            "weekly": backup.keep_weekly,
-            "monthly": backup.keep_monthly,
-        },
+        to=tuple(_place(place, plan) for place in backup.to),
+        keep={each: getattr(backup, f"keep_{each}") for each in ("daily", "weekly", "monthly")},
         unit=f"{webui.unit}.service" if webui.enabled else "",
         volume=webui.volume if webui.enabled else "",
     )
@@ -41,13 +36,13 @@ def backup_units(settings: Settings, partners: Partners | None = None) -> tuple[
     timer = render("units/backup.timer.j2", hour=backup.hour)
     return (
         ManagedFile(f"{CONFIGURATION}/backup.json", text, check="json"),
-        ManagedFile(f"{SYSTEMD}/{UNIT}.service", service, check="unit", stage="switch"),
-        ManagedFile(f"{SYSTEMD}/{UNIT}.timer", timer, check="unit", stage="switch"),
+        unit_file(f"{UNIT}.service", service),
+        unit_file(f"{UNIT}.timer", timer),
     )
 
 
-def _place(place: str, name: str, partners: Partners) -> str:
+def _place(place: str, plan: HostPlan) -> str:
     """A destination as restic names it, with a folder of the host's own."""
-    if place == TWIN and partners.twin:
-        place = f"sftp:{backup_twin.alias(partners.twin.name)}:"
-    return f"{place}/{name}"
+    if place == TWIN and plan.backups.twin:
+        place = f"sftp:{backup_twin.alias(plan.backups.twin.name)}:"
+    return f"{place}/{plan.settings.name}"

@@ -7,11 +7,7 @@ from lockstep.lock.engine_id import DIGITS
 
 
 def of_image(image: str) -> dict[str, str]:
-    """Variables of an engine in a container, whose volume is at /cache.
-
-    Args:
-        image: REPOSITORY@sha256:….
-    """
+    """Variables of an engine in a container of REPOSITORY@sha256:…, whose volume is at /cache."""
     return _variables("/cache", image.rpartition(":")[2][:DIGITS])
 
 

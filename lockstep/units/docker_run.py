@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from lockstep.core.errors import RecipeError
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.units.container import run_options
 
 DOCKER = "/usr/bin/docker"
 #: The same as `LABEL` of `onhost/docker/docker_api.py`.
@@ -15,6 +16,20 @@ LABEL = "lockstep.unit"
 # The kernel charges a process for its own pages only, not for what it holds on the GPU; without
 # this an engine looks small and something else dies in its place.
 OOM_SCORE = "800"
+# sparkrun's own defaults (RECIPES.md, "Executor Config", 2026-07), less `privileged`: an engine
+# needs the GPU, the host's network and shared memory, and a recipe may not take the whole host.
+_DEFAULTS: dict[str, Any] = {
+    "gpus": "all",
+    "network": "host",
+    "ipc": "host",
+    "shm_size": "10.24gb",
+    "entrypoint": None,
+    "user": None,
+}
+# Ranks meet on the host's own addresses, and NCCL shares memory among processes.
+_OF_A_RANK = {"network": "host", "ipc": "host"}
+# RDMA locks what it sends from and receives into.
+_RDMA = ("--device", "/dev/infiniband")
 
 
 def label(name: str) -> str:
@@ -56,16 +71,9 @@ def docker_run(
     *,
     group: Group | None = None,
 ) -> tuple[str, ...]:
-    """The command line of one engine's container.
+    """The command line of one engine's container; `argv` is the engine's own.
 
-    Args:
-        settings: The host's data.
-        recipe: What it serves; its container options are honoured.
-        name: Name of the container.
-        image: REPOSITORY@sha256:… as Docker has it.
-        argv: The engine's own command line.
-        environment: The engine's variables; no secrets, `docker inspect` shows them.
-        group: This host's part of the cluster that serves it, or None: this host alone.
+    `docker inspect` shows the variables: no secrets. The recipe's container options are honoured.
     """
     hub = settings.paths.hub_cache
     return (
@@ -78,3 +86,43 @@ def docker_run(
         image,
         *argv,
     )
+
+
+def run_options(recipe: Recipe, group: Group | None = None) -> tuple[str, ...]:
+    """Options for ``docker run``: GPU, network, shared memory, limits, entry point, RDMA.
+
+    Name, volumes, environment, labels and ``--rm`` belong to the unit. `restart_policy` and
+    `auto_remove` of the recipe are not honoured: systemd restarts engines here, never Docker. Nor
+    is `privileged`: a recipe is a stranger's file, and such a container is root on the host.
+
+    Raises:
+        RecipeError: an option that is not one plain word.
+    """
+    settings = {**_DEFAULTS, **recipe.executor_config, **(_OF_A_RANK if group else {})}
+    options: list[str] = []
+    for key in ("gpus", "network", "ipc", "shm_size", "user", "entrypoint"):
+        value = settings[key]
+        if value is None or (value == "" and key != "entrypoint"):
+            continue
+        options += ["--" + key.replace("_", "-"), _word(recipe, key, value)]
+    limits = {**recipe.lockstep.ulimits, **({"memlock": -1} if group else {})}
+    for name, limit in sorted(limits.items()):
+        options += ["--ulimit", f"{name}={limit}"]
+    if group and group.devices:
+        options += _RDMA
+    return tuple(options)
+
+
+def _word(recipe: Recipe, key: str, value: Any) -> str:
+    if isinstance(value, dict | list) or any(character.isspace() for character in str(value)):
+        raise RecipeError(
+            f"executor_config.{key} must be one word", where=str(recipe.path), found=repr(value)
+        )
+    # "container:NAME" is inside somebody else's container.
+    if key in ("network", "ipc") and ":" in str(value):
+        raise RecipeError(
+            f"executor_config.{key} must not be another container's",
+            where=str(recipe.path),
+            found=repr(value),
+        )
+    return str(value)

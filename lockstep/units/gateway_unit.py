@@ -18,10 +18,10 @@ from lockstep.files.managed_file import (
     GATEWAY_SWITCH,
     GATEWAY_UNIT,
     PEER_KEY,
-    SYSTEMD,
     TOOLS_VENV,
     ManagedFile,
     command,
+    unit_file,
 )
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
@@ -64,12 +64,6 @@ def gateway_files(
 ) -> tuple[ManagedFile, ...]:
     """Everything that the deploy writes for the gateway; keys of people are not among it.
 
-    Args:
-        settings: The host's data.
-        variants: What can be hot here.
-        pins: What every package stands for.
-        peers: Gateways of other hosts.
-
     Raises:
         ResolveError: ``pins`` holds no version of a package that the gateway imports.
     """
@@ -90,25 +84,17 @@ def gateway_files(
         socket=SOCKET,
         start=command("gateway", python=f"{TOOLS_VENV}/bin/python"),
         credentials=credentials,
-        loopback=all(map(_loopback, said.doors)) and settings.monitoring.bind == "loopback",
+        loopback=settings.monitoring.bind == "loopback"
+        and all(door.kind == "tls" or is_loopback(door.address) for door in said.doors),
     )
-    switch = command("gateway-switch")
+    socket = render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
+    switch = render("units/gateway-switch@.service.j2", start=command("gateway-switch"))
     return (
         ManagedFile(GATEWAY_CONFIGURATION, text, check="json", stage="gateway"),
         ManagedFile(PAGE, render("page/gateway.html.j2"), stage="gateway"),
-        ManagedFile(
-            f"{SYSTEMD}/{SOCKET}",
-            render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT),
-            check="unit",
-            stage="gateway",
-        ),
-        ManagedFile(
-            f"{SYSTEMD}/{GATEWAY_SWITCH}@.service",
-            render("units/gateway-switch@.service.j2", start=switch),
-            check="unit",
-            stage="gateway",
-        ),
-        ManagedFile(f"{SYSTEMD}/{GATEWAY_UNIT}", unit, check="unit", stage="gateway"),
+        unit_file(SOCKET, socket, "gateway"),
+        unit_file(f"{GATEWAY_SWITCH}@.service", switch, "gateway"),
+        unit_file(GATEWAY_UNIT, unit, "gateway"),
     )
 
 
@@ -177,7 +163,3 @@ def _credentials(
     asked = any(variant.target.open for variant in variants)
     host = {configuration.API_KEY_CREDENTIAL: API_KEY} if asked else {}
     return host | ({configuration.PEER_KEY_CREDENTIAL: PEER_KEY} if peers else {})
-
-
-def _loopback(door: configuration.Door) -> bool:
-    return door.kind == "tls" or is_loopback(door.address)

@@ -9,10 +9,10 @@ from lockstep.files.managed_file import (
     DOCKER_CONFIG,
     GATEWAY_UNIT,
     HOME,
-    SYSTEMD,
     WEBUI_SECRETS,
     ManagedFile,
     command,
+    unit_file,
 )
 from lockstep.inventory.bound_targets import AUTO
 from lockstep.inventory.settings import Settings
@@ -45,11 +45,6 @@ _LIMITS = {
     "rtprio": "LimitRTPRIO",
     "stack": "LimitSTACK",
 }
-
-
-def unit_path(unit: str) -> str:
-    """Where the unit file of ``unit`` (without ".service") is."""
-    return f"{SYSTEMD}/{unit}.service"
 
 
 def model_units(settings: Settings, variants: Sequence[Variant]) -> tuple[ManagedFile, ...]:
@@ -100,7 +95,7 @@ def _model_unit(
         # A container's limits are Docker's business.
         limits={} if container else _limits(variant),
     )
-    return ManagedFile(unit_path(variant.unit), text, check="unit", stage="services")
+    return unit_file(f"{variant.unit}.service", text, "services")
 
 
 def _stop_container(name: str) -> tuple[str, ...]:
@@ -141,7 +136,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
         ended=command("webui", "ended", unit),
         stop_container=_stop_container(webui.unit),
     )
-    return ManagedFile(unit_path(webui.unit), text, check="unit", stage="webui")
+    return unit_file(unit, text, "webui")
 
 
 def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -> tuple[str, ...]:

@@ -19,10 +19,7 @@ _OF_SYSTEMD = ("ExecStartP", "ExecStop", "Timeout", "Restart", "SuccessExit", "K
 def keyed(template: str, *, contents: object = None, **values: Any) -> str:
     """A unit's text with its restart key: 16 hexadecimal digits, as `restart_key` in the template.
 
-    Args:
-        template: The unit's template.
-        contents: What its process reads besides the unit's own text.
-        values: For the template.
+    `contents` is what its process reads besides the unit's own text.
     """
     started_with = [line for line in _service(render(template, restart_key="", **values)) if line]
     return render(template, restart_key=digest([started_with, contents], 16), **values)

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lockstep.files.managed_file import (
-    OPERATORS_GROUP,
-    ManagedFile,
-    Stage,
-    command,
-)
+from lockstep.files.managed_file import OPERATORS_GROUP, ManagedFile, Stage, command
 from lockstep.files.templating import render
 from lockstep.inventory.settings import Settings
 from lockstep.units.variants import Variant

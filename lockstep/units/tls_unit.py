@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.files.managed_file import (
-    CONFIGURATION,
-    GATEWAY_ACCOUNT,
-    SYSTEMD,
-    ManagedFile,
-)
+from lockstep.files.managed_file import CONFIGURATION, GATEWAY_ACCOUNT, ManagedFile, unit_file
 from lockstep.files.templating import render
 from lockstep.inventory.host import Authority, HostPlan
 from lockstep.inventory.settings import Certificate
@@ -44,12 +39,13 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     gateway = plan.settings.gateway
     if gateway.tls is None:
         return ()
-    own = isinstance(gateway.tls, Certificate)
+    own, tailscale = isinstance(gateway.tls, Certificate), gateway.tls == "tailscale"
+    names = [name for name in plan.names if not tailscale or name.endswith(".ts.net")]
     caddyfile = render(
         "system/Caddyfile.j2",
         tls=None if own else gateway.tls,
         # With a certificate of yours, every name that it has.
-        names=[""] if own else [_in_url(name) for name in _served(plan)],
+        names=[""] if own else [f"[{name}]" if ":" in name else name for name in names],
         bind=gateway.bind,
         port=gateway.tls_port,
         socket=TLS_SOCKET,
@@ -58,24 +54,15 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
     unit = keyed(
         "units/tls.service.j2",
         contents={"caddyfile": caddyfile},
-        tailscale=gateway.tls == "tailscale",
+        tailscale=tailscale,
         group=GATEWAY_ACCOUNT,
         credentials=_credentials(gateway.tls, plan.authority),
         start=("/usr/bin/caddy", "run", "--adapter", "caddyfile", "--config", CADDYFILE),
     )
     return (
         ManagedFile(CADDYFILE, caddyfile, check="caddy", stage="gateway"),
-        ManagedFile(f"{SYSTEMD}/{UNIT}", unit, check="unit", stage="gateway"),
+        unit_file(UNIT, unit, "gateway"),
     )
-
-
-def _served(plan: HostPlan) -> list[str]:
-    tailscale = plan.settings.gateway.tls == "tailscale"
-    return [name for name in plan.names if not tailscale or name.endswith(".ts.net")]
-
-
-def _in_url(name: str) -> str:
-    return f"[{name}]" if ":" in name else name
 
 
 def _credentials(tls: object, authority: Authority | None) -> dict[str, str]:

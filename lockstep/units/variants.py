@@ -15,13 +15,8 @@ from lockstep.core.digest import digest
 from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
-from lockstep.fit.fit import Fit, fit
-from lockstep.inventory.bound_targets import (
-    FALLBACK,
-    LOOPBACK,
-    BoundTarget,
-    served_name,
-)
+from lockstep.fit.fit import fit
+from lockstep.inventory.bound_targets import FALLBACK, LOOPBACK, BoundTarget, served_name
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
@@ -126,19 +121,11 @@ class Variant:
 
 
 def variants(
-    settings: Settings,
-    targets: tuple[BoundTarget, ...],
-    pins: Pins,
-    *,
-    engine_id: str,
+    settings: Settings, targets: tuple[BoundTarget, ...], pins: Pins, *, engine_id: str
 ) -> tuple[Variant, ...]:
     """Every variant of one host, in the inventory's order, a fallback right after its target.
 
-    Args:
-        settings: The host's data.
-        targets: Its targets with their recipes.
-        pins: What every tag, branch and revision stands for.
-        engine_id: Name of the venv engine's generation ("" where no target needs one).
+    `engine_id` names the venv engine's generation, "" where no target needs one.
 
     Raises:
         ResolveError: a model or image that ``pins`` does not hold.
@@ -197,7 +184,7 @@ def _variant(
         argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
     else:
         argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
-    case = _fit(recipe, engine_argv)
+    case = fit(recipe, catalogue.knowledge(), asked=read_back(recipe, engine_argv))
     return Variant(
         target=target,
         name=target.name + suffix,
@@ -255,10 +242,6 @@ def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[st
             found=found,
             remedy="Remove it; weights are fetched before, and the engine runs offline.",
         )
-
-
-def _fit(recipe: Recipe, argv: tuple[str, ...]) -> Fit:
-    return fit(recipe, catalogue.knowledge(), asked=read_back(recipe, argv))
 
 
 def _identity(variant: Variant, pins: Pins, engine_id: str) -> str:

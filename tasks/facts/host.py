@@ -33,9 +33,7 @@ _answers: WeakKeyDictionary[Any, dict[str, tuple[float, Any]]] = WeakKeyDictiona
 def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
     """Ask a host everything that this run wants to know of it; whether it answered, else it fails.
 
-    Args:
-        of: A host of pyinfra's.
-        questions: Reader → question; `ask` takes its questions from here.
+    `ask` takes its questions from these.
     """
     prepare(of, questions)
     answers, faults = _ask(of, questions)
@@ -43,33 +41,19 @@ def ask_all(of: Any, questions: Mapping[str, Any]) -> bool:
 
 
 def prepare(of: Any, questions: Mapping[str, Any]) -> None:
-    """Say what `ask` is to ask a host; nothing is known of it yet.
-
-    Args:
-        of: A host of pyinfra's.
-        questions: Reader → question.
-    """
+    """Say what `ask` is to ask a host; nothing is known of it yet."""
     _questions[of] = dict(questions)
     forget(of)
 
 
 def ask(reader: str, of: Any = None) -> Any:
-    """What a reader says of a host; None where it cannot, which then has failed.
-
-    Args:
-        reader: Name of a reader of `lockstep.onhost.facts`.
-        of: A host of pyinfra's; None: the current one.
-    """
+    """What a reader of `lockstep.onhost.facts` says of a host; None where it cannot: that host has
+    failed. Without `of` it is the current one."""
     return ask_together((reader,), of).get(reader)
 
 
 def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
-    """Reader → what it says of a host; by one command, where one of them has to be asked.
-
-    Args:
-        wanted: Names of readers of `lockstep.onhost.facts`.
-        of: A host of pyinfra's; None: the current one.
-    """
+    """Reader → what it says of a host; by one command, where one of them has to be asked."""
     of = of or ctx_host.get()
     now = time.monotonic()
     fresh = {reader: answer for reader, (at, answer) in _known(of).items() if now - at < FRESH_S}
@@ -78,12 +62,7 @@ def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
 
 
 def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
-    """Reader → what it says now, of those that can; where one cannot, the host has failed.
-
-    Args:
-        questions: Reader → question.
-        of: A host of pyinfra's; None: the current one.
-    """
+    """Reader → what it says now, of those that can; where one cannot, the host has failed."""
     of = of or ctx_host.get()
     answers, faults = _ask(of, questions)
     for reader, fault in faults.items():

@@ -29,12 +29,9 @@ _owed: dict[str, GroupRollout] = {}
 
 
 def taken_down(units: Sequence[str]) -> Commands:
-    """Take what runs as one of these units down on all members of its cluster.
+    """Take ranks that run here with an older generation down on all members of their cluster.
 
-    `brought_back` starts it when every member is done.
-
-    Args:
-        units: Ranks that run here with an older generation.
+    `brought_back` starts their model when every member is done.
     """
     for target in run.current().plan.targets:
         if target.group is not None and target.unit in units:
@@ -91,7 +88,7 @@ def _bring_up(state: Any, host: Any, group: Group, owing: GroupRollout) -> bool:
     failed = owing.bring_up(host.name, members, take)
     _changed_on_all()
     for member in members if failed else ():
-        report.generation(member, "old")
+        report.of(member).generation = "old"
     return not failed or remote.failed(host, "\n".join(failed))
 
 

@@ -25,10 +25,6 @@ def addressed(text: str, settings: Settings) -> Commands:
     """Apply the netplan file, log in anew, and only then keep it.
 
     Where the login fails, or this process dies, the host has its old addresses again.
-
-    Args:
-        text: The file, as it is to be.
-        settings: The host's data.
     """
     found = facts.ask("network.fabric")
     if not found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,19 +19,12 @@ from tasks.remote import Commands
 
 @operation()
 def tree(
-    files: Sequence[ManagedFile],
-    folders: Sequence[Folder] = (),
-    absent: Sequence[str] = (),
+    files: Sequence[ManagedFile], folders: Sequence[Folder] = (), absent: Sequence[str] = ()
 ) -> Commands:
     """Bring files and folders to the given text, mode and owner, and remove others.
 
     Units and sudoers files are shown to `systemd-analyze verify` and `visudo` first; one that is
-    refused replaces nothing.
-
-    Args:
-        files: What to write.
-        folders: Folders with mode and owner, parents first.
-        absent: Paths that must not exist.
+    refused replaces nothing. Of folders the parents come first.
     """
     yield from write_tree(files, folders, absent)
 
@@ -67,8 +60,4 @@ def _show(path: str, before: str | None, after: str | None) -> None:
 
 
 def _lines(text: str | None) -> list[Any]:
-    return list(_split(text or ""))
-
-
-def _split(text: str) -> Iterable[str]:
-    return (line + "\n" for line in text.splitlines())
+    return [line + "\n" for line in (text or "").splitlines()]

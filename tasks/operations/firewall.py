@@ -28,10 +28,6 @@ def in_force(rules: str, ssh_ports: Collection[int]) -> Commands:
     """Load the rules, log in anew, and only then keep them for the next boot.
 
     Where the login fails, or this process dies, the host has its old rules again.
-
-    Args:
-        rules: Text of the file that was written.
-        ssh_ports: Ports that it leaves open for SSH.
     """
     found = facts.ask("firewall")
     if not found:

@@ -27,4 +27,4 @@ def recorded() -> Commands:
     yield remote.words(program, _stdin=[json.dumps(present)])
     # pyinfra goes on here only when the command succeeded.
     if state.is_executing:
-        report.generation(host.name, "new")
+        report.of(host.name).generation = "new"

@@ -8,7 +8,6 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
-from lockstep.host.engine_questions import unasked
 from tasks import remote, run
 from tasks.facts import host as facts
 from tasks.remote import Commands
@@ -27,11 +26,10 @@ def accepted() -> Commands:
     if not found:
         return
     images = this.engine_images
-    questions = this.image_questions
-    todo = unasked(questions, found["images"])
+    todo = this.to_ask(found["images"])
     for digest in todo:
         path = f"{QUESTIONS}/{digest.replace(':', '-')}.json"
-        question = asdict(ManagedFile(path, questions[digest]))
+        question = asdict(ManagedFile(path, this.image_questions[digest]))
         yield remote.write({"folders": [], "files": [question], "remove": []})
         program = command("image-check", *images[digest])
         yield remote.job("image-check", program)

@@ -111,7 +111,8 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
         blocked = take(change.part)
         if blocked:
             hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
-            report.held(host.name, f"{hot} runs on" if hot else "no model runs, as before")
+            held = f"{hot} runs on" if hot else "no model runs, as before"
+            report.of(host.name).held = held
             yield from remote.refuse(f"held back, because {blocked} failed; nothing was changed")
         yield from _ranks_down(change)
         if change.part == "restart":

@@ -20,10 +20,8 @@ _PROGRAM = command("make-secrets")
 def webui(email: str) -> Commands:
     """Make Open WebUI's secret key and administrator once, in a file of mode 0600.
 
-    The values are drawn on the host; only the file's mode and owner are ever read back.
-
-    Args:
-        email: The administrator's login; "" makes none.
+    The values are drawn on the host; only the file's mode and owner are ever read back. An `email`
+    of "" makes no administrator.
     """
     if _is_there(WEBUI_SECRETS):
         host.noop("Open WebUI has its keys")
@@ -35,8 +33,7 @@ def webui(email: str) -> Commands:
 def api_key(units: Sequence[str]) -> Commands:
     """Make the key that clients of open targets send, once, in a file of mode 0600.
 
-    Args:
-        units: Units that read the key when they start.
+    `units` read it when they start.
     """
     if _is_there(API_KEY):
         host.noop("the API key is there")

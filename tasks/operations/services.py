@@ -34,11 +34,7 @@ def written(stage: Stage) -> Commands:
 
 @operation()
 def taken_over(containers: Sequence[str]) -> Commands:
-    """Remove containers of somebody else's that have a name of ours, as `adopt` asks.
-
-    Args:
-        containers: Those that preflight found.
-    """
+    """Remove containers of somebody else's that have a name of ours, as `adopt` asks."""
     if not containers:
         host.noop("no container is taken over")
         return
@@ -63,9 +59,7 @@ def off_at_boot(units: Sequence[str]) -> Commands:
 
 @operation()
 def reread(
-    units: Sequence[str],
-    generations: Mapping[str, str] | None = None,
-    engines: Sequence[str] = (),
+    units: Sequence[str], generations: Mapping[str, str] | None = None, engines: Sequence[str] = ()
 ) -> Commands:
     """Restart system services that run since before one of their drop-ins was written or removed.
 
@@ -87,7 +81,7 @@ def reread(
         old, hot = _outdated(units, generations or {}, engines)
         blocked = take("restart" if hot else "nothing")
         if blocked:
-            report.held(host.name, f"{', '.join(hot)} runs on")
+            report.of(host.name).held = f"{', '.join(hot)} runs on"
             yield from remote.refuse(f"held back, because {blocked} failed")
         theirs = _ended_with_docker() if DOCKER in old else {}
         if theirs:
@@ -158,11 +152,7 @@ def left_over() -> list[str] | None:
 
 
 def states_of(more: Sequence[str]) -> dict[str, Any] | None:
-    """State of each unit that this deploy knows, and of others.
-
-    Args:
-        more: Units of an earlier deploy.
-    """
+    """State of each unit that this deploy knows, and of `more`, units of an earlier one."""
     known: dict[str, Any] | None = facts.ask("units")
     if known is None or not more:
         return known
@@ -222,17 +212,18 @@ def in_force(
     if states is None:
         return
     changed = False
-    if any(states.get(unit, {}).get("NeedDaemonReload") == "yes" for unit in units) or any(
-        states.get(unit, {}).get("LoadState") != "loaded" for unit in units
+    found = {unit: states.get(unit, {}) for unit in units}
+    if any(
+        shown.get("NeedDaemonReload") == "yes" or shown.get("LoadState") != "loaded"
+        for shown in found.values()
     ):
         yield remote.words(["systemctl", "daemon-reload"])
         changed = True
-    for unit in units:
-        state = states.get(unit, {})
-        if unit in (*enabled, *next_boot) and state.get("UnitFileState") != "enabled":
+    for unit, shown in found.items():
+        if unit in (*enabled, *next_boot) and shown.get("UnitFileState") != "enabled":
             yield remote.words(["systemctl", "enable", "--quiet", unit])
             changed = True
-        verb = due(state, generation(files, unit), unit in enabled)
+        verb = due(shown, generation(files, unit), unit in enabled)
         if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit])

@@ -39,11 +39,7 @@ def opened(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Comman
 
 @operation()
 def closed(lease: Mapping[str, Any] | None) -> Commands:
-    """Stop it, on this host and on those that this deploy has lost.
-
-    Args:
-        lease: As above.
-    """
+    """Stop it, on this host and on those that this deploy has lost."""
     if lease is None:
         host.noop("nothing was copied")
         return

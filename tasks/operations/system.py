@@ -75,8 +75,7 @@ def packages(
 def purged(units: Mapping[str, str]) -> Commands:
     """Purge packages that an earlier deploy brought and nothing asks for any more.
 
-    Args:
-        units: Package → unit of its own, masked by that deploy.
+    Each is named with the unit of its own that was masked.
     """
     noted = facts.ask("packages.noted") or []
     leaving = [name for name in units if name in noted]
@@ -91,12 +90,7 @@ def purged(units: Mapping[str, str]) -> Commands:
 
 @operation()
 def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
-    """Bring groups, system accounts and memberships about; memberships of others stay.
-
-    Args:
-        groups: Groups that must exist.
-        users: Accounts with the groups they must be in.
-    """
+    """Bring groups, system accounts and memberships about; memberships of others stay."""
     found = facts.ask("accounts")
     if not found:
         return
@@ -121,9 +115,7 @@ def accounts(groups: Sequence[str], users: Sequence[Account]) -> Commands:
 def sysctls(values: Mapping[str, str], path: str) -> Commands:
     """Apply kernel settings of a file now, where the kernel holds other values.
 
-    Args:
-        values: Key → value.
-        path: The file under /etc/sysctl.d that holds them for the next boot.
+    `path` is under /etc/sysctl.d and holds them for the next boot.
     """
     have = facts.ask("machine.sysctls") or {}
     if all(have.get(key) == value for key, value in values.items()):
@@ -136,11 +128,8 @@ def sysctls(values: Mapping[str, str], path: str) -> Commands:
 def tools(environments: Mapping[str, Environment], python: str, variables: str | None) -> Commands:
     """Our own tools, every wheel by its hash: uv through the system's pip, the others through uv.
 
-    Args:
-        environments: As `lockstep.system.tools.tool_environments` gives them.
-        python: Version of the interpreter that the others get.
-        variables: File with the package index and the proxy, which may hold passwords; None for
-            the clients' own configuration.
+    `variables` is a file with the package index and the proxy, which may hold passwords; None for
+    the clients' own configuration.
     """
     uv, others = environments["uv"], environments["tools"]
     found = facts.ask_together(_TOOLS)

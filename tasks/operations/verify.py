@@ -28,24 +28,15 @@ def read_back() -> Commands:
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
     ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
-    login = this.plan.settings.login or ssh
-    report.running(
-        host.name,
-        {
-            "rows": rows(
-                this.plan,
-                found["units"],
-                engines,
-                found["machine.available"],
-                this.unasked(engines),
-            ),
-            "ssh": login,
-            "switch": switch_path(this.plan.settings),
-            "unanswered": {
-                digest: record.get("unanswered") or ""
-                for digest, record in engines["images"].items()
-                if record
-            },
+    unasked, available = this.unasked(engines), found["machine.available"]
+    report.of(host.name).snapshot = {
+        "rows": rows(this.plan, found["units"], engines, available, unasked),
+        "ssh": this.plan.settings.login or ssh,
+        "switch": switch_path(this.plan.settings),
+        "unanswered": {
+            digest: record.get("unanswered") or ""
+            for digest, record in engines["images"].items()
+            if record
         },
-    )
+    }
     yield from ()

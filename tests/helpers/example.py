@@ -13,6 +13,7 @@ from a_spark import environment
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.inventory.bound_targets import GATEWAY_TOOLS, BoundTarget, bind
+from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Floor, Gpu, Proxy, Settings, Sources, TargetData, WebUi
 from lockstep.lock.packages import tool_sets
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
@@ -110,14 +111,8 @@ def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
 @cache
 def every(host: str) -> tuple[ManagedFile, ...]:
     """All artefacts of one of `HOSTS`."""
-    settings = HOSTS[host]
-    targets = bound(settings)
-    return artefacts(
-        settings,
-        targets,
-        pins(settings, targets),
-        engine_id="0123456789ab",
-    )
+    plan = HostPlan(host, HOSTS[host], bound(HOSTS[host]))
+    return artefacts(plan, pins(plan.settings, plan.targets), engine_id="0123456789ab")
 
 
 def rendered(host: str) -> dict[str, ManagedFile]:

@@ -73,10 +73,5 @@ def plans() -> tuple[HostPlan, ...]:
 def rendered(rank: int) -> dict[str, ManagedFile]:
     """Path → artefact of one rank, without the programs."""
     plan = plans()[rank]
-    found = artefacts(
-        plan.settings,
-        plan.targets,
-        pins(plan.settings, plan.targets),
-        engine_id="0123456789ab",
-    )
+    found = artefacts(plan, pins(plan.settings, plan.targets), engine_id="0123456789ab")
     return {file.path: file for file in found if not file.path.startswith(f"{PROGRAMS}/")}

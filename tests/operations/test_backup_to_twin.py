@@ -91,9 +91,7 @@ def test_out_of_the_inventory_the_door_the_keys_and_the_account_go(twins: Site) 
         assert ended < gone < removed
 
 
-def test_without_its_twin_a_first_deploy_is_refused_before_anything_is_touched(
-    twins: Site,
-) -> None:
+def test_without_its_twin_a_first_deploy_is_refused_before_anything_is_touched(twins: Site) -> None:
     alone = Site(twins.repository, {}, "inventories/twins.py")
     done = alone.deploy("--limit", HOSTS[0])
     assert done.returncode == 1

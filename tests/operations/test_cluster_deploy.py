@@ -104,9 +104,7 @@ def test_the_second_deploy_of_a_cluster_changes_nothing_and_asks_once(again: Sit
     assert again.document["hosts"] == before
 
 
-def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(
-    again: Site,
-) -> None:
+def test_a_key_that_differs_in_text_or_group_is_replaced_by_that_of_rank_0(again: Site) -> None:
     first, second = HOSTS
     for what, value in (("text", "sk-another"), ("group", "lockstep")):
         again.document["hosts"][second]["files"][KEY][what] = value

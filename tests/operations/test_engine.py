@@ -76,10 +76,7 @@ def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
     [
         ("pytorch", "the venv, torch 2.10.0+cu130, torchvision 1.0"),
         ("vllm", "mistral-common 1.0, transformers 5.4.0, vllm at cccccccccccc"),
-        (
-            "flashinfer",
-            "flashinfer-cubin 1.0, flashinfer-jit-cache 1.0, flashinfer-python 1.0",
-        ),
+        ("flashinfer", "flashinfer-cubin 1.0, flashinfer-jit-cache 1.0, flashinfer-python 1.0"),
     ],
 )
 def test_a_stage_is_built_as_a_job_of_its_own_account(stage: str, why: str) -> None:

@@ -224,10 +224,7 @@ def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
 
 def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     closed = Host({"files.marked": [API_KEY]})
-    assert run("services.forgotten", closed) == [
-        {"remove": [API_KEY]},
-        "systemctl daemon-reload",
-    ]
+    assert run("services.forgotten", closed) == [{"remove": [API_KEY]}, "systemctl daemon-reload"]
     qwen = {**PLAN.settings.targets, "qwen": replace(PLAN.settings.targets["qwen"], bind="0.0.0.0")}
     plan = spark(targets={name: asdict(target) for name, target in qwen.items()})
     monkeypatch.setitem(tasks_run._runs, "spark1", Intended(plan, pins_for(plan)))

@@ -243,9 +243,7 @@ def test_each_host_is_told_what_is_changed_there_and_how_the_deploy_ended(
     assert site.document["said"] == {host: [] for host in HOSTS}
 
 
-def test_what_a_host_said_beside_another_deploy_is_asked_again(
-    converged: Site,
-) -> None:
+def test_what_a_host_said_beside_another_deploy_is_asked_again(converged: Site) -> None:
     site = converged
     done = site.deploy(fails={HOSTS[0]: {"waited": {"packages": [], "units": {}}}})
     assert done.returncode == 0, done.stderr

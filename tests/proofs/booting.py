@@ -2,7 +2,8 @@
 
     python tests/proofs/booting.py --runs 160 --seed 1 --record FILE
 
-So many runs are made with each value; 160 of them cut the power some 200 times. Each run adds a line of JSON to FILE; a call with the same FILE goes on behind its last line.
+So many runs are made with each value; 160 of them cut the power some 200 times. Each run adds a
+line of JSON to FILE; a call with the same FILE goes on behind its last line.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import pytest
 from a_probe import program
 from tools import run
 
-from lockstep.monitoring.recording import SERIES
+from lockstep.monitoring.stack import SERIES
 from lockstep.onhost.facts import blackbox
 from lockstep.onhost.facts.reading import Unreadable
 

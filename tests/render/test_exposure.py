@@ -57,8 +57,7 @@ def backed_up() -> dict[str, ManagedFile]:
     keys = {"enabled": True, "to": ("twin",)}
     plans = [spark(f"spark{n}", fabric_address=f"10.77.0.{n}", backup=keys) for n in (1, 2)]
     plan = joined(plans, "site.py")[0]
-    both = (backup_units(plan.settings, plan.backups), twin_files(plan.settings, plan.backups))
-    return {file.path: file for files in both for file in files}
+    return {file.path: file for file in (*backup_units(plan), *twin_files(plan))}
 
 
 def services() -> dict[str, str]:

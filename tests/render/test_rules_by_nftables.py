@@ -9,6 +9,7 @@ import pytest
 from example import HOSTS, bound
 from tools import run
 
+from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Firewall
 from lockstep.system.firewall import RULES, firewall_files
 
@@ -26,9 +27,8 @@ def test_nftables_takes_the_rules_and_lists_the_same_after_a_second_load(
 ) -> None:
     settings = replace(HOSTS[host], firewall=firewall)
     rules = tmp_path / "firewall.nft"
-    rules.write_text(
-        next(f.text for f in firewall_files(settings, bound(settings)) if f.path == RULES)
-    )
+    plan = HostPlan("spark", settings, bound(settings))
+    rules.write_text(next(file.text for file in firewall_files(plan) if file.path == RULES))
     load = f"nft -f {rules} && nft list table inet lockstep"
     done = run(["unshare", "--net", "sh", "-ec", f"{load}; echo ---; {load}"])
     assert (done.returncode, done.stderr) == (0, "")

@@ -13,8 +13,8 @@ from lockstep.monitoring.blackbox import Story, story
 from lockstep.monitoring.blackbox_page import render
 from lockstep.monitoring.blackbox_text import lines
 from lockstep.monitoring.netconsole import identifier
-from lockstep.monitoring.recording import SERIES
 from lockstep.monitoring.rules import TWIN_JOB
+from lockstep.monitoring.stack import SERIES
 
 _LIMIT_S = 90.0
 

@@ -64,7 +64,6 @@ def questions(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
     """Name of a reader → what to ask it on one host.
 
     Args:
-        this: The host as it is to be.
         key: Key of this run's hashes.
         deep: Whether every file of weights and packages is read.
 
@@ -80,12 +79,7 @@ def questions(this: Intended, *, key: bytes, deep: bool) -> dict[str, Any]:
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
-    """Everything that inventory and lock ask of one host.
-
-    Args:
-        this: The host as it is to be.
-        seen: What it showed.
-    """
+    """Everything that inventory and lock ask of one host."""
     for subject in _SUBJECTS:
         if hasattr(subject, "expected"):
             yield from subject.expected(this, seen)

@@ -9,7 +9,6 @@ from typing import Any
 from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen, there
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV
 from lockstep.files.sent import Reader
-from lockstep.host.engine_questions import unasked
 from lockstep.host.intended import Intended
 from lockstep.host.specs import TREES, check_wanted
 from lockstep.onhost.core import taken
@@ -65,11 +64,9 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
 
 
 def facts(this: Intended, engines: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    """What the host's engines are and said about the recipes, as facts; {} of `UNASKED` ones.
+    """What the engines of a host are and said about the recipes, as facts; {} of `UNASKED` ones.
 
-    Args:
-        this: The host as it is to be.
-        engines: As `environments.read` answers.
+    `engines` are as `environments.read` answers.
     """
     if engines == UNASKED:
         return {}
@@ -86,7 +83,7 @@ def facts(this: Intended, engines: Mapping[str, Any]) -> dict[str, dict[str, str
             origin = engines["environment"]["origins"].get(name) or {}
             found[f"{name} commit"] = commit
             found[f"{name} from"] = origin.get("url") or "an index"
-    silent = unasked(this.image_questions, engines["images"])
+    silent = this.to_ask(engines["images"])
     answers = {}
     for digest, (reference, _) in this.engine_images.items():
         asked = engines["images"].get(digest) and digest not in silent

@@ -66,11 +66,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     if this.engine_spec:
         inside.append(f"{this.engine_spec['home']}/venv")
     return {
-        files.managed: {
-            "files": paths,
-            "folders": places,
-            "links": [UV, UV_VENV, TOOLS_VENV],
-        },
+        files.managed: {"files": paths, "folders": places, "links": [UV, UV_VENV, TOOLS_VENV]},
         files.leftovers: {
             "files": paths,
             "absent": list(absent_files(settings)),
@@ -139,11 +135,7 @@ def shared_keys(this: Intended, facts: Mapping[str, Facts]) -> Iterator[Expectat
     """That a host has the keys that it shares as the other hosts have them.
 
     The deploy carries a key from the first host to the others: the first one counts that shows
-    it. That a key is missing, `expected` asks.
-
-    Args:
-        this: The host as it is to be.
-        facts: Host → kind → item → value, of all hosts that answered.
+    it. That a key is missing, `expected` asks. `facts` are of all hosts that answered, by name.
     """
     for key in this.shared_keys:
         found = (facts.get(name, {}).get("shared key", {}) for name in key.hosts)

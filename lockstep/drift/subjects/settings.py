@@ -62,11 +62,7 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     return {
         files.settings: {
             "places": _PLACES,
-            "known": [
-                *this.paths,
-                *absent_files(this.plan.settings),
-                *(UV, UV_VENV, TOOLS_VENV),
-            ],
+            "known": [*this.paths, *absent_files(this.plan.settings), *(UV, UV_VENV, TOOLS_VENV)],
             # Drop-ins of these are another kind.
             "theirs": [f"{SYSTEMD}/{name}.d/" for name in names],
         },

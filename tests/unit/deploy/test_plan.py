@@ -81,9 +81,7 @@ def test_the_articles_stack_has_no_error(hosts: tuple[HostPlan, ...]) -> None:
     assert not [item for item in made.findings if item.severity == "error"]
 
 
-def test_a_finding_that_hosts_share_stands_once_and_names_them(
-    hosts: tuple[HostPlan, ...],
-) -> None:
+def test_a_finding_that_hosts_share_stands_once_and_names_them(hosts: tuple[HostPlan, ...]) -> None:
     made = plan.plan_hosts(hosts, Pins(), KNOWN)
     found = [item for item in made.findings if item.code == "eagle-on-moving-tag"]
     assert [item.subject for item in found] == [
@@ -99,9 +97,7 @@ def test_a_recorded_digest_is_what_would_run(hosts: tuple[HostPlan, ...]) -> Non
     assert sizes[SGLANG] == 12_000_000_000
 
 
-def test_what_the_inventory_changes_is_what_is_judged(
-    hosts: tuple[HostPlan, ...],
-) -> None:
+def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
     target = host.targets[0]
     loud = replace(
@@ -136,9 +132,7 @@ def test_an_image_whose_engine_could_not_be_asked_is_named_with_the_reason(
 CODE = "engine-not-asked"
 
 
-def test_a_released_vllm_is_judged_by_its_own_version(
-    hosts: tuple[HostPlan, ...],
-) -> None:
+def test_a_released_vllm_is_judged_by_its_own_version(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
     engine = replace(host.settings.engine, git=None, release="vllm==0.32.0")
     target = next(item for item in host.targets if item.name == "mistral-vllm")
@@ -148,9 +142,7 @@ def test_a_released_vllm_is_judged_by_its_own_version(
     assert {item.code for item in made.findings} == {"engine-version"}
 
 
-def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(
-    file: Path,
-) -> None:
+def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(file: Path) -> None:
     result = CliRunner().invoke(main, ["plan", str(file), "--json"])
     assert result.exit_code == 1
     made = json.loads(result.output)

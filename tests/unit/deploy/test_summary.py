@@ -67,18 +67,12 @@ def test_nothing_is_said_about_a_host_before_anything_is_known() -> None:
 
 def test_a_wiped_host_is_said_to_have_nothing() -> None:
     assert rows(PLAN, {}, {"check": None}, AVAILABLE, {}) == [
-        (
-            "qwen",
-            "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-prismaquant-dflash-k3",
-        ),
+        ("qwen", "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-prismaquant-dflash-k3"),
         (
             "mistral",
             "missing, sglang-mistral4 at 127.0.0.1:30000, mistral-small-4-119b-nvfp4-sglang-eagle",
         ),
-        (
-            "mistral-vllm",
-            "missing, vllm at 127.0.0.1:8000, mistral-small-4-119b-nvfp4-vllm-fork",
-        ),
+        ("mistral-vllm", "missing, vllm at 127.0.0.1:8000, mistral-small-4-119b-nvfp4-vllm-fork"),
         ("gateway", "missing, http://127.0.0.1:8090"),
         ("open-webui", "missing, 127.0.0.1:8080"),
         ("hot now", "none"),

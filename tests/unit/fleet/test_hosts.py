@@ -160,6 +160,4 @@ def test_a_deploy_is_pyinfra_s_own(inventory: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(subprocess, "run", run)
     assert hosts.deploy(inventory, ["a", "b"]) == 7
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
-    assert ran == [
-        [pyinfra, "-y", "--limit", "a", "--limit", "b", str(inventory), "deploy.py"],
-    ]
+    assert ran == [[pyinfra, "-y", "--limit", "a", "--limit", "b", str(inventory), "deploy.py"]]

@@ -112,8 +112,7 @@ def test_a_mirror_gives_the_compiled_wheel_too() -> None:
 
 def test_mirrors_replace_where_git_sources_come_from() -> None:
     plan = spark(
-        sources={"git": {"https://github.com/": "git://10.0.0.5/"}},
-        engine={"transformers": PINNED},
+        sources={"git": {"https://github.com/": "git://10.0.0.5/"}}, engine={"transformers": PINNED}
     )
     spec = engine_spec(plan, pins_for(plan))
     assert spec["vllm"]["git"] == "git://10.0.0.5/juliendenize/vllm.git"
@@ -171,11 +170,7 @@ def test_a_whole_environment_lacks_nothing() -> None:
 def test_a_wiped_host_lacks_every_stage() -> None:
     assert engine_missing(BOTH, EMPTY) == {
         "pytorch": ["the venv", "torch 2.10.0+cu130", "torchvision 1.0"],
-        "flashinfer": [
-            "flashinfer-cubin 1.0",
-            "flashinfer-jit-cache 1.0",
-            "flashinfer-python 1.0",
-        ],
+        "flashinfer": ["flashinfer-cubin 1.0", "flashinfer-jit-cache 1.0", "flashinfer-python 1.0"],
         "vllm": ["mistral-common 1.0", "vllm at cccccccccccc", "transformers at dddddddddddd"],
     }
 
@@ -184,18 +179,10 @@ REMOVED = object()
 DRIFTS = [
     (("environment", "python"), "3.11", {"pytorch": ["Python 3.12 (it has 3.11)"]}),
     # PyPI's torch 2.10 for aarch64, a build without CUDA.
-    (
-        ("environment", "distributions", "torch"),
-        "2.10.0+cpu",
-        {"pytorch": ["torch 2.10.0+cu130"]},
-    ),
+    (("environment", "distributions", "torch"), "2.10.0+cpu", {"pytorch": ["torch 2.10.0+cu130"]}),
     (("environment", "distributions", "torch"), "2.10.0", {"pytorch": ["torch 2.10.0+cu130"]}),
     (("environment", "distributions", "torchvision"), REMOVED, {"pytorch": ["torchvision 1.0"]}),
-    (
-        ("environment", "distributions", "mistral-common"),
-        "0.9",
-        {"vllm": ["mistral-common 1.0"]},
-    ),
+    (("environment", "distributions", "mistral-common"), "0.9", {"vllm": ["mistral-common 1.0"]}),
     (
         ("environment", "distributions", "flashinfer-cubin"),
         "0.9",
@@ -207,17 +194,9 @@ DRIFTS = [
     (("commits", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
     # Checked out, but the installation was cut off.
     (("environment", "origins", "vllm"), REMOVED, {"vllm": ["vllm at cccccccccccc"]}),
-    (
-        ("unfinished",),
-        True,
-        {"pytorch": ["the venv, whose last installation was cut off"]},
-    ),
+    (("unfinished",), True, {"pytorch": ["the venv, whose last installation was cut off"]}),
     # A release from the index lies over the fork.
-    (
-        ("environment", "origins", "transformers"),
-        None,
-        {"vllm": ["transformers at dddddddddddd"]},
-    ),
+    (("environment", "origins", "transformers"), None, {"vllm": ["transformers at dddddddddddd"]}),
 ]
 
 

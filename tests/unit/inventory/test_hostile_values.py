@@ -15,7 +15,7 @@ from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.deploy.checked import rehearse
 from lockstep.inventory.bound_targets import GATEWAY_TOOLS
 from lockstep.recipes import recipe_file
-from lockstep.units.container import run_options
+from lockstep.units.docker_run import run_options
 
 QWEN = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
 
@@ -203,7 +203,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
 def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -> None:
     with pytest.raises(InventoryError) as refused:
         plan = spark(**data)
-        rehearse([(plan.settings, plan.targets)])
+        rehearse([plan])
     assert str(refused.value).partition(": ")[2].startswith(key)
 
 
@@ -232,7 +232,7 @@ def test_a_host_has_a_name_that_no_program_takes_for_an_option(name: str) -> Non
 )
 def test_what_is_the_owners_own_is_accepted(data: dict[str, Any]) -> None:
     plan = spark(**data)
-    rehearse([(plan.settings, plan.targets)])
+    rehearse([plan])
 
 
 RECIPE = """\

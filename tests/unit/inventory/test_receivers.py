@@ -57,7 +57,7 @@ def test_secrets_come_from_the_operator_s_machine_for_root_alone() -> None:
 def test_where_nothing_tells_no_secret_is_asked_for() -> None:
     tell = ({"ntfy": "https://ntfy.sh/t", "token": {"command": ("pass", "ntfy")}},)
     for data in ({"enabled": False}, {"enabled": True, "alertmanager": False}):
-        assert given_secrets(spark(monitoring={**data, "tell": tell})) == ()
+        assert not list(given_secrets(spark(monitoring={**data, "tell": tell})))
 
 
 def test_a_password_s_file_ends_with_the_password(tmp_path: Path) -> None:

@@ -42,8 +42,7 @@ def answer(**more: Any) -> dict[str, Any]:
             series("lockstep_hot_target", lambda back: 1 if back > 190 else None, target="qwen"),
             series("lockstep_loading_target", lambda back: 1 if back < 180 else None, target="big"),
             series(
-                "node_pressure_memory_stalled_seconds_total",
-                lambda back: max(0.0, 20 - back) / 2,
+                "node_pressure_memory_stalled_seconds_total", lambda back: max(0.0, 20 - back) / 2
             ),
             series("node_disk_read_bytes_total", lambda back: -back * 1e9, device="nvme0n1"),
             series("node_disk_written_bytes_total", lambda back: 7.0, device="nvme0n1"),

@@ -14,7 +14,7 @@ from tools import run
 from lockstep.deploy.questions import questions
 from lockstep.host.intended import Intended
 from lockstep.monitoring import stack
-from lockstep.monitoring.recording import SERIES
+from lockstep.monitoring.stack import SERIES
 from lockstep.onhost.monitoring.metrics import METRICS
 from lockstep.system.firewall import RULES
 
@@ -27,7 +27,7 @@ def scraped(this: Intended) -> dict[str, Any]:
 
 def test_off_by_default() -> None:
     (this,) = hosts({})
-    assert stack.monitoring_files(this.plan) == ()
+    assert list(stack.monitoring_files(this.plan)) == []
     assert stack.units(this.plan) == [] and stack.listening(this.plan) == {}
     assert not {*stack.PACKAGED_UNITS} & {*this.packages}
 

@@ -76,11 +76,7 @@ def test_a_cdi_file_for_the_driver_that_runs_or_for_none_that_it_names_is_no_fin
     ("docker", "severity", "why"),
     [
         (new(), "error", "Docker 29.2.1 gives containers the libraries that it names"),
-        (
-            new("28.5.2"),
-            "warning",
-            "Docker 28.5.2 takes NVIDIA's hook here and not this file",
-        ),
+        (new("28.5.2"), "warning", "Docker 28.5.2 takes NVIDIA's hook here and not this file"),
         # Toolkits before 1.16 have no such program: Docker takes the hook.
         (
             {**new(), "hooks": [HOOK]},

@@ -62,9 +62,7 @@ def pem(days: int) -> tuple[str, str]:
     builder = CertificateBuilder(Name([]), Name([]), key.public_key(), random_serial_number())
     chain = builder.not_valid_before(start).not_valid_after(end).sign(key, hashes.SHA256())
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return chain.public_bytes(serialization.Encoding.PEM).decode(), private.decode()
 

@@ -10,7 +10,7 @@ import pytest
 from lockstep.core.errors import RecipeError
 from lockstep.recipes import recipe_file
 from lockstep.recipes.command import environment, serve_command
-from lockstep.units import container
+from lockstep.units import docker_run
 
 CATALOGUE = recipe_file.load_catalogue(Path(__file__).parents[3] / "catalogue" / "recipes")
 
@@ -227,7 +227,7 @@ def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() ->
         " entrypoint: ''}\n"
         "lockstep: {ulimits: {memlock: -1}}"
     )
-    assert container.run_options(recipe) == (
+    assert docker_run.run_options(recipe) == (
         *("--gpus", "all", "--network", "host", "--ipc", "host", "--shm-size", "16gb"),
         *("--entrypoint", "", "--ulimit", "memlock=-1"),
     )

@@ -10,12 +10,13 @@ import pytest
 from lockstep.core.errors import InventoryError, LockstepError, UnitError
 from lockstep.files.systemd_quoting import assignment, lines, path, text, word
 from lockstep.files.templating import render
+from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Gpu, Proxy, Settings, Sources
 from lockstep.lock.pins import Pins
 from lockstep.system.base_files import absent_files, host_files, tools_environment
 from lockstep.units.all_files import artefacts
 from lockstep.units.docker_run import foreground
-from lockstep.units.gpu_unit import gpu_unit
+from lockstep.units.watch_units import watch_units
 
 PROXY = Proxy(http="http://me:word@proxy.example:3128")
 EVERYTHING = Settings(
@@ -103,7 +104,7 @@ def test_a_session_inherits_no_protection_from_the_out_of_memory_killer() -> Non
 def test_open_webui_without_a_pin_is_refused_by_name() -> None:
     bare = Settings(name="spark", targets={})
     with pytest.raises(LockstepError, match="open-webui"):
-        artefacts(bare, (), Pins(), engine_id="")
+        artefacts(HostPlan("spark", bare, ()), Pins(), engine_id="")
 
 
 @pytest.mark.parametrize("value", ["a\nb", "a\0b", "a\tb", "a\x7fb"])
@@ -160,9 +161,10 @@ def test_a_missing_template_value_is_one_clear_error() -> None:
 
 def test_a_cap_of_the_clock_is_a_unit_whose_stop_lifts_it() -> None:
     settings = Settings(name="spark1", targets={})
-    assert gpu_unit(settings) == ()
-    (file,) = gpu_unit(replace(settings, gpu=Gpu(max_clock_mhz=2100)))
-    assert file.path == "/etc/systemd/system/lockstep-gpu-cap.service"
+    path = "/etc/systemd/system/lockstep-gpu-cap.service"
+    assert path not in [file.path for file in watch_units(HostPlan("spark1", settings, ()), ())]
+    capped = HostPlan("spark1", replace(settings, gpu=Gpu(max_clock_mhz=2100)), ())
+    (file,) = (file for file in watch_units(capped, ()) if file.path == path)
     assert "\nExecStart=/usr/bin/nvidia-smi -lgc 0,2100\n" in file.text
     assert "\nExecStop=/usr/bin/nvidia-smi -rgc\n" in file.text
     # Shown as up after its work is done, and at each boot.

@@ -151,9 +151,7 @@ def test_any_other_address_counts_as_open(address: str) -> None:
 def test_a_target_and_its_fallback_are_behind_one_door(main: str, spare: str) -> None:
     data = settings(model=replace(TARGET, recipe=main, fallback=spare))
     found = made(data)
-    assert {variant.argv[3:7] for variant in found} == {
-        ("--port", "9000", "--host", "127.0.0.1"),
-    }
+    assert {variant.argv[3:7] for variant in found} == {("--port", "9000", "--host", "127.0.0.1")}
     assert doors(data) == [Door("target", "127.0.0.1", 8000, ("model", "model-fallback"))]
     merging = {name: model.merge_roles for name, model in configured(data, found).models.items()}
     assert merging == {"model": main == "strict", "model-fallback": spare == "strict"}
@@ -191,11 +189,7 @@ def test_what_the_gateway_is_told_is_what_it_reads(tmp_path: Path) -> None:
     ("gateway", "door", "url"),
     [
         (Gateway(), None, None),
-        (
-            Gateway(bind="0.0.0.0", plain=True),
-            Door("open", "0.0.0.0", 8090),
-            "http://0.0.0.0:8090",
-        ),
+        (Gateway(bind="0.0.0.0", plain=True), Door("open", "0.0.0.0", 8090), "http://0.0.0.0:8090"),
         (
             Gateway(bind="fd00::5", tls="tailscale", tls_port=443 + 8000),
             Door("tls", configuration.TLS_SOCKET),

@@ -48,10 +48,7 @@ def bound(data: Settings, **texts: str) -> tuple[BoundTarget, ...]:
 
 
 def made(
-    data: Settings | None = None,
-    pins: Pins = PINS,
-    engine_id: str = "0" * 12,
-    **texts: str,
+    data: Settings | None = None, pins: Pins = PINS, engine_id: str = "0" * 12, **texts: str
 ) -> tuple[Variant, ...]:
     data = data or settings(model=TARGET)
     targets = bound(data, **(texts or {"main": RECIPE}))

@@ -18,6 +18,7 @@ from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.command_checks import case_of
 from lockstep.fit.fit import fit
 from lockstep.inventory.bound_targets import bind
+from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.lock.pins import FilePin, ModelPin, Pins
 from lockstep.models.known_models import Model
@@ -66,7 +67,7 @@ def test_the_first_part_of_what_was_fetched_is_served() -> None:
 
 def test_an_inventory_is_rehearsed_before_anything_of_it_is_locked() -> None:
     settings = Settings("s", {"big": TargetData("big", "big")}, tools=tools)
-    rehearse([(settings, bind(settings, {"big": RECIPE}, {}))])
+    rehearse([HostPlan("spark1", settings, bind(settings, {"big": RECIPE}, {}))])
 
 
 def test_a_recipe_without_a_command_is_written_in_its_own_flags() -> None:

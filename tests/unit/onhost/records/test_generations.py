@@ -13,30 +13,23 @@ import pytest
 from a_spark import pins_for, spark
 
 from group_data.all import targets
-from lockstep.files.managed_file import ManagedFile
-from lockstep.host import generation
-from lockstep.host.specs import weights_spec
-from lockstep.lock.pins import Pins
+from lockstep.host.intended import Intended
+from lockstep.lock.pins import ImagePin, Pins
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records import generations
 
-# Among its recipes is one that borrows a file from another repository.
-PLAN = spark(
-    recipe_folders=("catalogue/recipes", "lab/recipes"),
-    targets={**targets, "mistral": {"recipe": "mistral-sglang-nx", "unit": "sglang"}},
-)
-PINS = pins_for(PLAN)
-FILE = ManagedFile("/etc/systemd/system/vllm.service", "[Unit]\n", check="unit", stage="services")
+TARGETS: dict[str, Any] = {**targets, "mistral": {"recipe": "mistral-sglang-nx", "unit": "sglang"}}
 
 
-def contents(pins: Pins = PINS, **changes: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "engine_id": "abc",
-        "images": ["b@sha256:2", "a@sha256:1"],
-        "weights": weights_spec(PLAN, pins),
-        "files": [FILE],
-    }
-    return generation.contents(PLAN.settings, pins, **{**given, **changes})
+def intended(pins: Pins | None = None, start_timeout_s: int = 1800) -> Intended:
+    """A host; among its recipes is one that borrows a file from another repository."""
+    qwen = {**TARGETS["qwen"], "start_timeout_s": start_timeout_s}
+    folders = ("catalogue/recipes", "lab/recipes")
+    plan = spark(recipe_folders=folders, targets={**TARGETS, "qwen": qwen})
+    return Intended(plan, pins or pins_for(plan))
+
+
+THIS = intended()
 
 
 def a_record(digest: str, lock: str = "l", **changes: Any) -> dict[str, Any]:
@@ -47,29 +40,40 @@ def a_record(digest: str, lock: str = "l", **changes: Any) -> dict[str, Any]:
 
 
 def test_contents_name_everything_that_a_host_needs_to_serve_as_it_does() -> None:
-    found = contents()
-    assert found["engine"] == {"folder": "/opt/lockstep/engines", "id": "abc"}
-    assert found["images"] == ["a@sha256:1", "b@sha256:2"]
+    found = THIS.generation
+    assert found["engine"] == {"folder": "/opt/lockstep/engines", "id": THIS.engine_id}
+    assert found["images"] == sorted(THIS.images) != []
     # Borrowed files are of another repository, which must stay too.
     assert f"mistralai/Mistral-Small-4-119B-2603@{40 * 'c'}" in found["weights"]["revisions"]
     assert found["files"] == [
         {
-            "path": FILE.path,
-            "text": "[Unit]\n",
-            "mode": "0644",
+            "path": file.path,
+            "text": file.text,
+            "mode": file.mode,
             "owner": "root",
             "group": "root",
         }
+        for file in THIS.files("services")
     ]
 
 
 def test_another_lock_with_the_same_contents_is_the_same_generation() -> None:
-    moved = replace(PINS, git={url: replace(pin, commit="d" * 40) for url, pin in PINS.git.items()})
-    first, second = contents(), contents(moved)
+    pins = THIS.pins
+    unused = {"ghcr.io/a/b:main": ImagePin("sha256:" + 64 * "9", "aarch64", 1)}
+    first, second = (
+        intended(each).generation
+        for each in (pins, replace(pins, images={**pins.images, **unused}))
+    )
     assert first["digest"] == second["digest"]
     assert first["lock"] != second["lock"]
-    assert contents(engine_id="def")["digest"] != first["digest"]
-    assert contents(files=[replace(FILE, text="[Unit]\n#\n")])["digest"] != first["digest"]
+    wheels = {
+        key: replace(pin, packages=tuple(replace(each, sha256=64 * "f") for each in pin.packages))
+        for key, pin in pins.python.items()
+    }
+    another = intended(replace(pins, python=wheels))
+    assert another.engine_id != THIS.engine_id
+    assert another.generation["digest"] != first["digest"]
+    assert intended(pins, start_timeout_s=60).generation["digest"] != first["digest"]
 
 
 def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> None:
@@ -115,12 +119,13 @@ def test_the_program_records_and_lists_without_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     paths = layout.Paths(tmp_path)
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(contents())))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(THIS.generation)))
     assert generations.main(["record"], paths) == 0
     assert capsys.readouterr().out == "generation 1\n"
     assert generations.main(["list"], paths) == 0
     [shown] = json.loads(capsys.readouterr().out)
-    assert (shown["number"], shown["files"]) == (1, [FILE.path])
+    written = [file.path for file in THIS.files("services")]
+    assert (shown["number"], shown["files"]) == (1, written)
     assert generations.main(["forget"], paths) == 2
 
 

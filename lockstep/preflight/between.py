@@ -1,11 +1,12 @@
-"""Preflight: hosts that cannot be told apart, because a factory image was cloned with its keys."""
+"""Preflight: the hosts of one run against each other, which no inventory can waive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.host.shared_keys import SharedKey
 
 # NVIDIA's bulletin 5835 names the flaw; MSI EdgeXpert and ASUS GX10 were seen with it
 # (forums.developer.nvidia.com/t/374930, 2026-07).
@@ -19,11 +20,10 @@ _MACHINE_ID = (
 _HOST_KEYS = "`sudo rm /etc/ssh/ssh_host_*_key* && sudo ssh-keygen -A`"
 
 
-def findings(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
+def twins(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
     """One finding for each host that shares its machine-id or an SSH host key with another one.
 
-    Args:
-        facts: Host → what the reader answered there.
+    `facts` are what the readers `preflight` answered, by host.
     """
     said = {name: each["identity"] for name, each in facts.items()}
     for name, mine in said.items():
@@ -45,11 +45,24 @@ def findings(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
             parts.append(f"its SSH host key {key} is that of {', '.join(shared)} too")
             commands.append(_HOST_KEYS)
         if parts:
-            yield Finding(
-                "twin",
-                "error",
-                name,
-                ", and ".join(parts),
+            remedy = (
                 f"On all of them but one run {' and '.join(commands)}, reboot, and compare the "
-                f"fingerprint at the next login. {_SOURCE}",
+                f"fingerprint at the next login. {_SOURCE}"
             )
+            yield Finding("twin", "error", name, ", and ".join(parts), remedy)
+
+
+def keys_elsewhere(
+    shared: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """One finding for each key that a host lacks and that nobody of the run can give.
+
+    `shared` and `files`, what the readers `files` answered, are by host.
+    """
+    for host, keys in shared.items():
+        for key in keys:
+            first = key.hosts[0]
+            if first not in shared and key.seal(host, files[host]) is None:
+                message = f"the {key.what} is to come from {first}, which is not part of this run"
+                remedy = f"Deploy to {', '.join(key.hosts)} together, this once."
+                yield Finding("key-elsewhere", "error", host, message, remedy)
