@@ -34,8 +34,9 @@ def deploying(asked: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# What is in the way of a deploy and is not Lockstep's.
-intruders = ours.intruders
+def intruders(asked: dict[str, Any]) -> dict[str, str]:
+    """What is in the way of a deploy and is not Lockstep's; see `ours.intruders`."""
+    return ours.intruders(asked)
 
 
 def unnoted(asked: dict[str, list[str]]) -> dict[str, list[str]]:

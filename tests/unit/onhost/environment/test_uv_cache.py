@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab.packages.wheels import StandInWheel, write_wheel
-from lockstep.lock.resolve.program import uv
+from lockstep.lock.resolve.program import find_uv
 from lockstep.onhost.environment.uv_cache import broken
 
 BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["."]\n'
@@ -36,7 +36,7 @@ class Installer:
         words = ("pip", "install", "--quiet", "--no-deps", "--no-index", "--find-links", ".")
         into = ("--target", "into", "--python", sys.executable)
         done = subprocess.run(
-            [uv(), *words, *into, *what],
+            [find_uv(), *words, *into, *what],
             cwd=self.folder,
             env={**os.environ, "UV_CACHE_DIR": str(self.cache), "UV_NO_CONFIG": "1"},
             capture_output=True,
