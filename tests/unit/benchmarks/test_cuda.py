@@ -1,16 +1,18 @@
 """What of `benchmarks.cuda` needs no GPU: command lines, the engine's log, the page."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import benchmarks.cuda
-from benchmarks.cuda import compared, fit, log, page, ranks
-from benchmarks.cuda.card import Card
+from benchmarks.cuda import compared, fit, log, page, ranks, server
+from benchmarks.cuda.card import Card, waited
 from benchmarks.cuda.cases import CASES, command, predicted, recipe_of
 from lockstep.fit.fit import OVERHEAD
+from lockstep.onhost.core.config import Target
 from lockstep.recipes.sizing import read_back
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
@@ -186,3 +188,40 @@ def test_a_fault_of_a_rank_that_was_not_measured_is_said_so() -> None:
     row = ranks.text({"rank 1: its worker is killed": seen}).splitlines()[-1]
     assert row.startswith("| rank 1: its worker is killed | 2.50 | not measured |")
     assert row.endswith("| 200 | nothing | open |")
+
+
+def test_memory_that_stays_does_not_move_the_end_of_a_main_process(monkeypatch) -> None:
+    monkeypatch.setattr(server, "back", lambda *_: False)
+    monkeypatch.setattr(
+        server,
+        "back_after",
+        lambda card, before, began, limit_s=0.0: waited(lambda: False, began, limit_s),
+    )
+    one = server.Server.__new__(server.Server)
+    one.environment = server.Environment("", Path(), CARD, {})
+    one.before_gib = 0.0
+    one.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    seen = one._seen(one.process.kill, limit_s=0.5)
+    assert seen["main_s"] < 0.5
+    assert seen["memory_s"] is None
+    assert seen["left"] == [] and "killed_s" not in seen
+
+
+def test_each_rank_believes_to_be_on_a_host_of_its_own(monkeypatch, tmp_path) -> None:
+    class Started:
+        target = Target("m", "unit", "http://127.0.0.1:1", "m", 1.0, start_timeout_s=9.0)
+
+        def __init__(self, environment, name, argv, variables, before) -> None:
+            self.card, self.argv, self.variables = environment.card, argv, variables
+            self.before = before
+
+    monkeypatch.setattr(ranks, "Server", Started)
+    here = server.Environment("python3", tmp_path, CARD, {})
+    both = [ranks._rank(here, tmp_path, number) for number in (0, 1)]
+    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_HOSTID"):
+        assert len({one.variables[name] for one in both}) == 2
+    assert [one.card.index for one in both] == [0, 1]
+    # Memory that GPUs of one host share, and its multicast, are for one host.
+    assert {one.variables["VLLM_ALLREDUCE_USE_SYMM_MEM"] for one in both} == {"0"}
+    assert both[0].before[:2] == ("unshare", "--mount")
+    assert "--headless" in both[1].argv and "--headless" not in both[0].argv
