@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +80,23 @@ def waited(done: Callable[[], bool], began: float, limit_s: float) -> float | No
             return None
         time.sleep(0.02)
     return time.monotonic() - began
+
+
+def seconds_until(
+    ends: Mapping[str, Callable[[], bool]], began: float, limit_s: float
+) -> dict[str, float | None]:
+    """Seconds since `began` until each of some ends came, which may come in any order.
+
+    None where one takes longer than `limit_s`.
+    """
+    found: dict[str, float | None] = dict.fromkeys(ends)
+    while True:
+        for name, done in ends.items():
+            if found[name] is None and done():
+                found[name] = time.monotonic() - began
+        if None not in found.values() or time.monotonic() - began > limit_s:
+            return found
+        time.sleep(0.02)
 
 
 def _smi(asked: str, index: int) -> str:

@@ -1,7 +1,9 @@
 """Two ranks of one model, as two Sparks run them: each with a GPU, its own group of processes.
 
 What its rank 0 says, and what memory comes back, when a process of rank 1 or 0 is killed or frozen:
-`lockstep.onhost.cluster` takes down both ranks, and this shows what it may rely on meanwhile.
+`lockstep.onhost.cluster` takes down both ranks, and this shows what it may rely on meanwhile. Both
+believe to be on hosts of their own, so that NCCL talks over sockets, as Sparks without RDMA do.
+Needs root, for a /dev/shm of each.
 """
 
 from __future__ import annotations
@@ -10,43 +12,68 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.cuda import page
-from benchmarks.cuda.card import count
+from benchmarks.cuda.card import count, seconds_until
 from benchmarks.cuda.cases import CASES, command
-from benchmarks.cuda.faults import streams
+from benchmarks.cuda.faults import STREAMS, streams
 from benchmarks.cuda.server import MODEL, PORT, Environment, Server
 from lockstep.onhost.core.config import Host
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.facts import link
 from lockstep.onhost.switching.wedge import Watch
 
 _MASTER_PORT = PORT + 100
 _CASE = replace(CASES["qwen3-0.6b"], flags=("--enforce-eager", "--tensor-parallel-size", "2"))
+# A start that hangs would take the time of all faults.
+_START_S = 180.0
 # An engine that sees its other rank end says so within seconds, or waits for it without a bound.
 LIMIT_S = 30.0
+# Who sees another's /dev/shm is on the same host, for vLLM and for NCCL.
+_HOST = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs shm /dev/shm && exec "$0" "$@"')
+# As a member's `environment` gives them; the rest makes two hosts of one for NCCL, and keeps vLLM
+# from memory that only the GPUs of one host share.
+_VARIABLES = {
+    "GLOO_SOCKET_IFNAME": "lo",
+    "NCCL_SOCKET_IFNAME": "lo",
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "NCCL_MNNVL_ENABLE": "0",
+    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
+}
 
 #: What happens → rank, a word of the process's name ("" for the main one), signal.
 FAULTS: Mapping[str, tuple[int, str, int]] = {
     "rank 1: its worker is killed": (1, "Worker", signal.SIGKILL),
     "rank 1: its main process is killed": (1, "", signal.SIGKILL),
     "rank 1: its worker is frozen": (1, "Worker", signal.SIGSTOP),
+    "rank 1 is asked to end": (1, "", signal.SIGTERM),
     "rank 0: its engine process is killed": (0, "EngineCor", signal.SIGKILL),
+    "rank 0: its worker is killed": (0, "Worker", signal.SIGKILL),
+    "rank 0: its worker is frozen": (0, "Worker", signal.SIGSTOP),
+    "nothing, until both are stopped": (0, "", 0),
 }
 
 
 def measure(environment: Environment, folders: Path) -> Iterator[tuple[str, Any]]:
     """Each fault on two ranks of their own, with streams open."""
-    if count() < 2:
-        yield "left out", "this machine has one GPU"
+    if count() < 2 or os.geteuid() != 0:
+        yield "left out", "this machine has one GPU" if count() < 2 else "it needs root"
         return
     for name, (rank, word, act) in FAULTS.items():
         with _ranks(environment, folders) as (servers, ready):
-            yield name, ready if "failed" in ready else _fault(servers, rank, word, act)
+            if "failed" in ready:
+                # The next would fail as well.
+                yield name, ready
+                return
+            yield name, {**ready, **_fault(servers, rank, word, act)}
 
 
 @contextmanager
@@ -71,58 +98,61 @@ def _rank(environment: Environment, folders: Path, rank: int) -> Server:
         if value is not None:
             flags += [f"--{key.replace('_', '-')}", *([] if value is True else [str(value)])]
     own = replace(environment, card=replace(environment.card, index=rank))
-    variables = {**variables, "CUDA_VISIBLE_DEVICES": str(rank)}
-    return Server(own, f"rank-{rank}", (*words, *flags), variables)
+    here = {"CUDA_VISIBLE_DEVICES": str(rank), "NCCL_HOSTID": f"rank-{rank}"}
+    variables = {**variables, **_VARIABLES, **here}
+    server = Server(own, f"rank-{rank}", (*words, *flags), variables, before=_HOST)
+    server.target = replace(server.target, start_timeout_s=_START_S)
+    return server
 
 
 def _fault(servers: list[Server], rank: int, word: str, act: int) -> dict[str, Any]:
-    first = servers[0]
+    """What ends by itself within `LIMIT_S`, what is said meanwhile, and then the stop of both."""
+    first, hit = servers[0], servers[rank]
+    chosen = link.chosen("\n".join(first.lines()))
     ends = streams(first)
     watch = Watch(Host("here", {MODEL: first.target}), Paths(), token_wait_s=5.0)
-    found: dict[str, Any] = {"before": watch.verdict(first.target)}
-    hit = servers[rank]
-    began = time.monotonic()
-    os.kill(hit.part(word) if word else hit.process.pid, act)
-    found |= _ends(servers, began)
-    found["health"] = first.health()
-    # The first look may still see what moved before.
-    watch.verdict(first.target)
-    found["watch"] = watch.verdict(first.target)
-    found["streams"] = sorted(set(ends)) or ["open"]
-    ended = time.monotonic()
-    for server in servers:
-        server.kill()
-    found["killed_s"] = time.monotonic() - ended
+    found: dict[str, Any] = {"network": chosen, "before": watch.verdict(first.target)}
+    if act:
+        pid = hit.part(word) if word else hit.process.pid
+        began = time.monotonic()
+        os.kill(pid, act)
+        found |= _ends(servers, ends, began)
+        found |= {"health": first.health(), "streams": sorted(set(ends)) or ["open"]}
+        # The first look may still see what moved before.
+        watch.verdict(first.target)
+        found["watch"] = watch.verdict(first.target)
+    with ThreadPoolExecutor(len(servers)) as pool:
+        found["stopped"] = list(pool.map(Server.stopped, servers))
     return found
 
 
-def _ends(servers: list[Server], began: float) -> dict[str, float | None]:
-    """Seconds since `began` until a main process has ended, and until a card's memory is back."""
-    ends: dict[str, Callable[[], bool]] = {}
+def _ends(servers: list[Server], streams: list[str], began: float) -> dict[str, float | None]:
+    """Seconds since `began` until each end that a client, a unit or a card shows."""
+    first = servers[0]
+    ends: dict[str, Callable[[], bool]] = {
+        "health_s": lambda: first.health() != "200",
+        "streams_s": lambda: len(streams) == STREAMS,
+    }
     for number, server in enumerate(servers):
         ends[f"main_{number}_s"] = server.over
         ends[f"memory_{number}_s"] = server.memory_back
-    found: dict[str, float | None] = dict.fromkeys(ends)
-    while None in found.values() and time.monotonic() - began < LIMIT_S:
-        for name, done in ends.items():
-            if found[name] is None and done():
-                found[name] = time.monotonic() - began
-        time.sleep(0.05)
-    return found
+    return seconds_until(ends, began, LIMIT_S)
 
 
 def text(found: Mapping[str, Any]) -> str:
     """The stage's part of the page."""
     if "left out" in found:
         return f"## Two ranks\n\nNot measured: {found['left out']}."
-    names = ("main_0_s", "main_1_s", "memory_0_s", "memory_1_s", "killed_s")
+    names = ("main_0_s", "main_1_s", "memory_0_s", "memory_1_s", "health_s", "streams_s")
     rows = [
         [name, *page.row(seen, names), seen.get("health", seen.get("failed", "")),
-         seen.get("watch") or "nothing", "; ".join(seen.get("streams", ()))]
+         seen.get("watch") or "nothing", "; ".join(seen.get("streams", ())),
+         *(", ".join(page.row(each, ("memory_s", "main_s"))) for each in seen.get("stopped", ()))]
         for name, seen in found.items()
     ]  # fmt: skip
     heads = (
         *("fault", "main process 0 gone, s", "1", "memory 0 back, s", "1"),
-        *("all back after both were killed, s", "/health", "the wedge watch says", "streams"),
+        *("/health not 200, s", "all streams ended, s", "/health", "the wedge watch says"),
+        *("streams", "rank 0 stopped: memory back, main process gone, s", "rank 1"),
     )
     return "\n\n".join(["## Two ranks", page.table(heads, rows)])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda.card import Card, back, back_after, used_gib, waited
+from benchmarks.cuda.card import Card, back, back_after, seconds_until, used_gib
 from lockstep.onhost.core.config import Target
 from lockstep.onhost.core.errors import Problem
 from lockstep.onhost.engine import end_engine, log_phases, openai_api, ready
@@ -71,6 +71,7 @@ class Server:
         argv: As `serve_command` gives it; the first word is replaced by the environment's Python.
         variables: Of this engine alone.
         port: That `argv` names.
+        before: Words before the engine's own; they end as the engine, by `exec`.
     """
 
     def __init__(
@@ -80,12 +81,13 @@ class Server:
         argv: Sequence[str],
         variables: Mapping[str, str] | None = None,
         port: int = PORT,
+        before: Sequence[str] = (),
     ):
         self.environment, self.name = environment, name
         self.url = f"http://127.0.0.1:{port}"
         self.log = environment.folder / f"{name}.log"
         self.before_gib = used_gib(environment.card)
-        words = [environment.python, "-m", "vllm.entrypoints.cli.main", *argv[1:]]
+        words = [*before, environment.python, "-m", "vllm.entrypoints.cli.main", *argv[1:]]
         self.began = time.monotonic()
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
@@ -171,18 +173,23 @@ class Server:
     def _seen(self, act: Callable[[], object], limit_s: float = 15.0) -> dict[str, Any]:
         """Seconds from `act` to the end of the main process, of all, and of the memory in use.
 
-        None where that took longer than `limit_s`; the rest is killed then.
+        None where that took longer than `limit_s`. The rest is killed then, as systemd does
+        (`KillMode=mixed`), and `killed_s` says how long its memory took to come back.
         """
         began = time.monotonic()
         acting = threading.Thread(target=act)
         acting.start()
-        seen = {
-            "memory_s": back_after(self.environment.card, self.before_gib, began, limit_s),
-            "main_s": waited(self.over, began, limit_s),
-            "all_s": waited(lambda: not self.living(), began, limit_s),
-            "left": sorted(self.living().values()),
+        ends = {
+            "memory_s": self.memory_back,
+            "main_s": self.over,
+            "all_s": lambda: not self.living(),
         }
+        seen: dict[str, Any] = seconds_until(ends, began, limit_s)
+        seen["left"] = sorted(self.living().values())
+        killed = time.monotonic()
         self.kill()
+        if seen["left"]:
+            seen["killed_s"] = time.monotonic() - killed
         acting.join()
         return seen
 

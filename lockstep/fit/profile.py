@@ -69,7 +69,8 @@ def first_runner(shapes: Architecture, asked: Serving) -> float | None:
     """Peak of the profile, bytes: vLLM's first model runner, of mixtures and n-grams.
 
     The sampler stands beside the workspace of the experts, which is kept: 4 bytes for each token,
-    element of the width and expert of a token.
+    element of the width and expert of a token. With few sequences a dense model holds more in a
+    copy of its table of words.
     """
     steps = _steps(shapes)
     if not steps or shapes.vocabulary is None:
@@ -78,7 +79,9 @@ def first_runner(shapes: Architecture, asked: Serving) -> float | None:
     word = _DRAFTED if asked.speculative else _SAMPLED
     workspace = 4 * (shapes.experts or 0) * (shapes.width or 0) * tokens
     sampler = word * sequences * shapes.vocabulary + workspace + _SAMPLER
-    return max(sampler, *(once + each * tokens for once, each in steps))
+    # As in the second runner: Qwen3-8B with n-grams and 64 sequences held it, 2026-11-25.
+    words = _words(shapes.vocabulary, shapes.width or 0, tokens) if shapes.dense else 0
+    return max(sampler, words, *(once + each * tokens for once, each in steps))
 
 
 def second_runner(shapes: Architecture, asked: Serving) -> float | None:
@@ -94,11 +97,16 @@ def second_runner(shapes: Architecture, asked: Serving) -> float | None:
     table, step = shapes.vocabulary * shapes.width, shapes.width * tokens
     if asked.speculative:
         return max(_EAGLE + _EAGLE_WORD * table + _EAGLE_TOKEN * step, _EAGLE_STEP * step)
-    words = 2 * table + 4 * step
+    words = _words(shapes.vocabulary, shapes.width, tokens)
     if shapes.experts:
         sampled = 4 * (asked.sequences or SEQUENCES) * shapes.vocabulary
         words = max(words, 4 * shapes.experts * step + sampled + 4 * step)
     return max(words, *(once + each * tokens for once, each in steps))
+
+
+def _words(vocabulary: int, width: int, tokens: int) -> int:
+    """As much as a copy of the table of words, and 4 bytes for each element of a step; bytes."""
+    return 2 * vocabulary * width + 4 * width * tokens
 
 
 def graphs_gib(asked: Serving) -> float:

@@ -66,8 +66,13 @@ def _chosen(units: list[str]) -> dict[str, Any]:
         return {"unit": None, "network": None, "said": False}
     match = "_SYSTEMD_INVOCATION_ID=" + newest["InvocationID"]
     log = run("journalctl", "--no-pager", "-q", "-o", "cat", match).stdout
+    return {"unit": unit, "network": chosen(log), "said": "NCCL" in log}
+
+
+def chosen(log: str) -> str | None:
+    """The network that NCCL says it uses ("IB", "Socket"), the last one; None: it says none."""
     found = _CHOSEN.findall(log)
-    return {"unit": unit, "network": found[-1] if found else None, "said": "NCCL" in log}
+    return found[-1] if found else None
 
 
 def read(asked: dict[str, Any]) -> dict[str, Any]:

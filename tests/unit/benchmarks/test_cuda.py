@@ -1,17 +1,23 @@
 """What of `benchmarks.cuda` needs no GPU: command lines, the engine's log, the page."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import benchmarks.cuda
-from benchmarks.cuda import compared, fit, log, page, ranks
-from benchmarks.cuda.card import Card
-from benchmarks.cuda.cases import CASES, command, predicted, recipe_of
+from benchmarks.cuda import compared, fit, log, page, ranks, server
+from benchmarks.cuda.card import Card, waited
+from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted, recipe_of
+from lockstep.fit import catalogue
 from lockstep.fit.fit import OVERHEAD
-from lockstep.recipes.sizing import read_back
+from lockstep.fit.fit import fit as fit_of
+from lockstep.models.architecture import from_config
+from lockstep.models.known_models import Knowledge, Model
+from lockstep.onhost.core.config import Target
+from lockstep.recipes.sizing import Serving, read_back
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
 SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read_text())
@@ -134,18 +140,31 @@ LATER = [
 ]
 
 
-@pytest.mark.parametrize(("row", "name", "changed", "seen"), LATER)
-def test_a_later_start_stands_beside_what_is_predicted_of_it(
-    tmp_path, row: str, name: str, changed: dict[str, object], seen: tuple[float, ...]
-) -> None:
-    case = CASES[name]
+# One H100, 2026-11-25: row, flags, and the same three figures.
+H100 = Card("NVIDIA H100 80GB HBM3", "580.159.04", "9.0", 79.1787109375, unified=False)
+_NGRAM = json.dumps({"method": "ngram", "num_speculative_tokens": 3})
+NEWER = [
+    (
+        "Qwen3-8B with n-grams of 3, S = 64",
+        ("--speculative-config", _NGRAM, "--max-num-seqs", "64"),
+        (15.27, 22.46, 4.99),
+    ),
+    (
+        "Qwen3-8B, S = 256, T = 16384",
+        ("--max-num-seqs", "256", "--max-num-batched-tokens", "16384"),
+        (15.27, 22.52, 5.00),
+    ),
+]
+
+
+def _shown(folder: Path, row: str, case: Case, card: Card, seen: tuple[float, ...]) -> str:
+    """The row of the document: predicted and said, and their ratios."""
     eagle = {**DENSE, "num_hidden_layers": 1}
     configs = {case.checkpoint: SHAPES.get(case.checkpoint, DENSE), "qwen3-8b-eagle3": eagle}
-    for folder, config in configs.items():
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "config.json").write_text(json.dumps(config))
-    case = replace(case, overrides={**case.overrides, **changed})
-    said = predicted(case, CARD, tmp_path)
+    for name, config in configs.items():
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config))
+    said = predicted(case, card, folder)
     assert said.room_gib and said.sequence_gib and said.budget_gib
     own, kept, sequences = seen
     held = {term.name: term.gib for term in said.terms}
@@ -158,8 +177,54 @@ def test_a_later_start_stands_beside_what_is_predicted_of_it(
     )
     cells = [f"{one:.2f}, {other:.2f}" for one, other in pairs]
     ratios = [f"{one / other:.3f}" for one, other in (pairs[0], pairs[2], pairs[3])]
-    shown = f"| {' | '.join([row, *cells, *ratios])} |"
+    return f"| {' | '.join([row, *cells, *ratios])} |"
+
+
+@pytest.mark.parametrize(("row", "name", "changed", "seen"), LATER)
+def test_a_later_start_stands_beside_what_is_predicted_of_it(
+    tmp_path, row: str, name: str, changed: dict[str, object], seen: tuple[float, ...]
+) -> None:
+    case = replace(CASES[name], overrides={**CASES[name].overrides, **changed})
+    shown = _shown(tmp_path, row, case, CARD, seen)
     assert f"{shown}\n" in DOCUMENT, shown
+
+
+@pytest.mark.parametrize(("row", "flags", "seen"), NEWER)
+def test_a_start_on_another_card_stands_beside_what_is_predicted_of_it(
+    tmp_path, row: str, flags: tuple[str, ...], seen: tuple[float, ...]
+) -> None:
+    shown = _shown(tmp_path, row, replace(CASES["qwen3-8b"], flags=flags), H100, seen)
+    assert f"{shown}\n" in DOCUMENT, shown
+    assert float(shown.split(" | ")[6]) == pytest.approx(1.0, abs=0.01)
+
+
+def test_what_sglang_shares_out_stands_beside_what_is_predicted_of_it() -> None:
+    """0.5.17 on that card, 2026-11-25: it found 78.50 GiB."""
+    known = catalogue.load().knowledge
+    spark = known.hardware["dgx-spark"]
+    found = {
+        key: replace(spark.memory_total_gib, value=value)
+        for key, value in (("memory_total_gib", 78.50), ("system_gib", 0), ("engine_start_gib", 0))
+    }
+    machine = replace(spark, **found, reserve_gib=replace(spark.reserve_gib, value=0))
+    size = replace(spark.memory_total_gib, value=16.381, unit="GB")
+    model = Model("Qwen/Qwen3-8B", weights_gb=size, architecture=from_config(DENSE, "here"))
+    recipe = replace(catalogue.load().recipes["mistral-small-4-119b-nvfp4-sglang"], model=model.id)
+    said = fit_of(
+        recipe,
+        Knowledge({model.id: model}, {MACHINE: machine}),
+        machine=MACHINE,
+        asked=Serving(utilization=0.8, context=32768),
+    )
+    assert said.room_gib and said.sequence_gib
+    rows = {
+        "weights": (said.terms[0].gib, 15.28),
+        "KV cache": (said.room_gib[1], 47.52),
+        "one sequence": (said.sequence_gib, 47.52 / 345969 * 32768),
+    }
+    for name, (one, other) in rows.items():
+        shown = f"| {name} | {one:.2f} | {other:.2f} | {one / other:.3f} |"
+        assert f"{shown}\n" in DOCUMENT, shown
 
 
 def test_a_figure_that_was_not_measured_is_refused() -> None:
@@ -186,3 +251,40 @@ def test_a_fault_of_a_rank_that_was_not_measured_is_said_so() -> None:
     row = ranks.text({"rank 1: its worker is killed": seen}).splitlines()[-1]
     assert row.startswith("| rank 1: its worker is killed | 2.50 | not measured |")
     assert row.endswith("| 200 | nothing | open |")
+
+
+def test_memory_that_stays_does_not_move_the_end_of_a_main_process(monkeypatch) -> None:
+    monkeypatch.setattr(server, "back", lambda *_: False)
+    monkeypatch.setattr(
+        server,
+        "back_after",
+        lambda card, before, began, limit_s=0.0: waited(lambda: False, began, limit_s),
+    )
+    one = server.Server.__new__(server.Server)
+    one.environment = server.Environment("", Path(), CARD, {})
+    one.before_gib = 0.0
+    one.process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    seen = one._seen(one.process.kill, limit_s=0.5)
+    assert seen["main_s"] < 0.5
+    assert seen["memory_s"] is None
+    assert seen["left"] == [] and "killed_s" not in seen
+
+
+def test_each_rank_believes_to_be_on_a_host_of_its_own(monkeypatch, tmp_path) -> None:
+    class Started:
+        target = Target("m", "unit", "http://127.0.0.1:1", "m", 1.0, start_timeout_s=9.0)
+
+        def __init__(self, environment, name, argv, variables, before) -> None:
+            self.card, self.argv, self.variables = environment.card, argv, variables
+            self.before = before
+
+    monkeypatch.setattr(ranks, "Server", Started)
+    here = server.Environment("python3", tmp_path, CARD, {})
+    both = [ranks._rank(here, tmp_path, number) for number in (0, 1)]
+    for name in ("CUDA_VISIBLE_DEVICES", "NCCL_HOSTID"):
+        assert len({one.variables[name] for one in both}) == 2
+    assert [one.card.index for one in both] == [0, 1]
+    # Memory that GPUs of one host share, and its multicast, are for one host.
+    assert {one.variables["VLLM_ALLREDUCE_USE_SYMM_MEM"] for one in both} == {"0"}
+    assert both[0].before[:2] == ("unshare", "--mount")
+    assert "--headless" in both[1].argv and "--headless" not in both[0].argv
