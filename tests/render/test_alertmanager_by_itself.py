@@ -208,9 +208,14 @@ def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> Non
     gpu = {"alertname": "GpuSlow", "subject": "gpu"}
     for labels in (model, gpu):
         site.alertmanager.raise_alert(labels, words, ends)
-    until(lambda: len(site.hook.seen) > before, "an alert that no switch silences")
-    told = [json.loads(each.body)["groupLabels"]["alertname"] for each in site.hook.seen[before:]]
-    assert told == ["GpuSlow"]
+
+    def told() -> list[str]:
+        seen = (json.loads(each.body)["groupLabels"] for each in site.hook.seen[before:])
+        # On a busy machine the messages of the test before this one still come.
+        return [each["alertname"] for each in seen if each["alertname"] != "LockstepTest"]
+
+    until(told, "an alert that no switch silences")
+    assert told() == ["GpuSlow"]
     # It is made to last longer, and not made twice.
     watch._made.clear()
     assert watch.keep({SWITCH: True, DEPLOY: False}) == ""
@@ -218,6 +223,5 @@ def test_a_silence_keeps_an_alert_back_until_it_is_taken_back(site: Site) -> Non
     assert len(active) == 1
     # What a killed watch left is taken back by the next one.
     assert Silences(site.alertmanager).keep({SWITCH: False, DEPLOY: False}) == ""
-    until(lambda: len(site.hook.seen) > before + 1, "what is still wrong is told")
-    last = json.loads(site.hook.seen[-1].body)["groupLabels"]["alertname"]
-    assert last == "HotModelGone"
+    until(lambda: len(told()) > 1, "what is still wrong is told")
+    assert told()[-1] == "HotModelGone"

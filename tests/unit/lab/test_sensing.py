@@ -9,6 +9,9 @@ from types import ModuleType
 
 import pytest
 
+# Starts engines, and looks at each a dozen times.
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "proofs" / "sensing.py"
 
 

@@ -25,6 +25,9 @@ from lockstep.onhost.engine import openai_api, sense_pooling
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 from lockstep.units.served_weights import weight_overrides
 
+# Each starts an engine.
+pytestmark = pytest.mark.slow
+
 CODE = """
 import sys
 from standin import engine

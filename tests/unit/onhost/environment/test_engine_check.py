@@ -15,6 +15,9 @@ from onhost_fakes import program
 from lockstep.host.specs import check_wanted
 from lockstep.onhost.environment.engine_check import cuda_fault, triple_fault
 
+# Each starts Python, as a host does.
+pytestmark = pytest.mark.slow
+
 VLLM = {
     "vllm/__init__.py": """\
 import importlib

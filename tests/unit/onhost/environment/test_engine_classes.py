@@ -10,6 +10,9 @@ import pytest
 
 from tests.unit.onhost.environment.test_engine_check import RECIPE, Venv, venv
 
+# Each starts Python, as a host does.
+pytestmark = pytest.mark.slow
+
 __all__ = ["venv"]
 RENAMED = {"transformers/pixtral.py": "VisionRotary = object\n"}
 

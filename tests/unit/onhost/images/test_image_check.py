@@ -18,6 +18,9 @@ from onhost_fakes import REPOSITORY
 from lab.images.image_content import TAGS, Tag, program_files
 from lockstep.onhost.core import errors
 
+# Each starts Python, as a host does.
+pytestmark = pytest.mark.slow
+
 DIGEST = "sha256:" + 64 * "a"
 NAME = f"sha256-{64 * 'a'}.json"
 REFERENCE = f"registry.example:5000/a/vllm@{DIGEST}"

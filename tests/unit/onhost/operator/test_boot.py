@@ -13,6 +13,9 @@ from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import boot, status, switch_sh
 from lockstep.onhost.records import boots, switches
 
+# Each makes switches, and a switch starts dozens of processes.
+pytestmark = pytest.mark.slow
+
 UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
 
 

@@ -15,6 +15,9 @@ from lockstep.onhost.records.ours import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.switching import rollout_mark
 
+# Each makes switches, and a switch starts dozens of processes.
+pytestmark = pytest.mark.slow
+
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
 
