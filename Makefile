@@ -84,7 +84,7 @@ webui: $(STAMP)
 	PYTHONPATH=.:tests/helpers:tests/helpers/gateway:tests/helpers/onhost \
 	$(BIN)/python tests/proofs/$$name.py || exit; done
 
-bench: $(STAMP)
+bench: deploy
 	@code=0; for name in noop switch diff copy gateway; do \
 	echo "== $$name"; $(BIN)/python -m benchmarks.$$name || code=1; done; exit $$code
 
