@@ -45,12 +45,13 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: lint
-	$(BIN)/pytest -q -n 3 -m "not slow" $(UNIT)
+check: export ONLY := -m "not slow"
+check: $(STAMP)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit-tests
 
 # More workers than cores: some wait for agents and time-outs while others use the processor.
 unit-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 4 --dist worksteal $(UNIT)
+	$(BIN)/pytest -q $(AGAIN) -n 4 --dist worksteal $(ONLY) $(UNIT)
 
 lab-tests: $(STAMP)
 	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
