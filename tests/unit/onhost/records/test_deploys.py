@@ -111,7 +111,10 @@ def test_silence_ends_it(journal: list[str], path: Path, monkeypatch: pytest.Mon
     assert journal == ["anna from laptop: deploy of spark: nothing heard for 1 s"]
 
 
-def test_the_younger_gives_up_at_once(journal: list[str], path: Path) -> None:
+def test_the_younger_gives_up_at_once(
+    journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploys.time, "sleep", lambda _: pytest.fail("it waits"))
     busy = Busy(path, MINE)
     with pytest.raises(SystemExit) as ended:
         deploys.take(asdict(YOUNGER), iter(()))
