@@ -160,7 +160,8 @@ def _returned(paths: layout.Paths, mine: Deploy, result: str) -> tuple[str, dict
 
 def cut_off(paths: layout.Paths) -> str:
     """What became of the deploy before, where this host had to return by itself; else ""."""
-    return str((atomic.read_json(paths.cut_off) or {}).get("said", ""))
+    kept = atomic.read_json(paths.cut_off)
+    return str(kept.get("said", "")) if isinstance(kept, dict) else ""
 
 
 def _listened(mine: Deploy, said: Iterable[str]) -> tuple[str, bool]:

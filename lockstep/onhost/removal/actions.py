@@ -89,7 +89,7 @@ class Actions:
 
     def _firewall(self, item: Item) -> None:
         # The unit that ended may have taken it along.
-        runner.must("nft", f"table {item.name}; delete table {item.name}")
+        runner.must("nft", f"table {item.name}; delete table {item.name}", timeout=_LIMIT_S)
 
     def _weights(self, item: Item) -> None:
         note = Path(item.detail)
@@ -119,14 +119,14 @@ class Actions:
 
     def _member(self, item: Item) -> None:
         name, group = item.detail.split()
-        runner.must("gpasswd", "--delete", name, group)
+        runner.must("gpasswd", "--delete", name, group, timeout=_LIMIT_S)
 
     def _account(self, item: Item) -> None:
         if ours.home_of(item.name) is not None:
-            runner.must("userdel", item.name)
+            runner.must("userdel", item.name, timeout=_LIMIT_S)
 
     def _group(self, item: Item) -> None:
-        runner.must("groupdel", item.name)
+        runner.must("groupdel", item.name, timeout=_LIMIT_S)
 
     def _content(self, item: Item) -> None:
         at = self._at(item.name)
