@@ -120,12 +120,6 @@ class Docker:
         found: dict[str, Any] | None = self.json("GET", path, none=(404,))
         return found
 
-    def kill(self, name: str) -> None:
-        """Kill a container's processes; no error where none runs."""
-        path = f"/containers/{urllib.parse.quote(name, safe='')}/kill"
-        # 409: it does not run.
-        self.json("POST", path, none=(404, 409))
-
     def remove(self, name: str) -> None:
         """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
         path = f"/containers/{urllib.parse.quote(name, safe='')}"

@@ -15,6 +15,9 @@ exit codes: 2 wrong use; it ends by a signal only
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -83,16 +86,17 @@ class Floor:
             return
         floor, available = floors(target)[phase], self._available()
         if available < floor:
-            self._end(ended.Ended(target.name, unit.name, phase, floor, available), target)
+            end = ended.Ended(target.name, unit.name, phase, floor, available)
+            self._end(end, target, unit.main_pid)
 
-    def _end(self, end: ended.Ended, target: config.Target) -> None:
+    def _end(self, end: ended.Ended, target: config.Target, main_pid: int) -> None:
         switching = switch_lock.holder(self.paths.switch_lock)
         try:
             # In memory, and before the end: who waits for the start asks why it failed.
             ended.note(self.paths, end)
         except OSError as error:
             tell(f"not noted in {self.paths.ended}: {errors.why(error)}")
-        self._kill(target)
+        self._kill(target, end.phase, main_pid)
         tell(f"{target.name}: {end.reason}")
         # Waits until it is gone, with a container that Docker did not end.
         _systemctl("stop", target.unit)
@@ -106,17 +110,33 @@ class Floor:
             except (errors.Problem, transient.Busy) as problem:
                 tell(f"{target.name}: nothing started in its place: {problem}")
 
-    def _kill(self, target: config.Target) -> None:
-        """Kill everything of the engine at once: there is no time for an orderly end."""
-        if target.container is not None:
-            try:
-                self.docker.kill(target.container)
-            except (docker_api.Unreachable, docker_api.DockerError) as error:
-                tell(f"container {target.container} not killed: {error}")
-        # A start that is under way fails by this, and no restart follows. Killed alone, `ready`
-        # would count as passed: SuccessExitStatus= holds for checks as well.
-        _systemctl("stop", "--no-block", target.unit)
+    def _kill(self, target: config.Target, phase: str, main_pid: int) -> None:
+        """Kill everything of the engine at once: there is no time for an orderly end.
+
+        The engine first: systemd and Docker answer late on a host that is busy or short of memory.
+        """
+        if phase == LOADING:
+            # A start that is under way fails by this, and no restart follows. Killed alone, `ready`
+            # would count as passed: SuccessExitStatus= holds for checks as well.
+            _systemctl("stop", "--no-block", target.unit)
+        if target.container is None:
+            # systemd starts it as the leader of a group, and an engine's other processes are in it.
+            _sigkill(os.killpg, main_pid)
+        else:
+            # All of a container end with its first process.
+            _sigkill(os.kill, self._first_pid(target.container))
+        if phase == SERVING:
+            _systemctl("stop", "--no-block", target.unit)
         _systemctl("kill", "--signal=KILL", target.unit)
+
+    def _first_pid(self, container: str) -> int:
+        """Of a running container; 0 where none runs. `docker kill` starts a program for it."""
+        try:
+            found = self.docker.container(container)
+        except (docker_api.Unreachable, docker_api.DockerError) as error:
+            tell(f"container {container} not killed: {error}")
+            return 0
+        return int(found["State"]["Pid"]) if found else 0
 
 
 def _phase(unit: units.Unit) -> str | None:
@@ -129,6 +149,13 @@ def _phase(unit: units.Unit) -> str | None:
 def floors(target: config.Target) -> dict[str, float]:
     """Phase → least MemAvailable, GiB."""
     return {LOADING: target.floor_loading_gib, SERVING: target.floor_serving_gib}
+
+
+def _sigkill(kill: Callable[[int, int], None], pid: int) -> None:
+    """Nothing where it is gone, and for 0, which would be this program itself."""
+    with contextlib.suppress(ProcessLookupError):
+        if pid > 0:
+            kill(pid, signal.SIGKILL)
 
 
 def _systemctl(*words: str) -> None:

@@ -143,7 +143,8 @@ class FakeDocker:
 
     def __init__(self, path: Path) -> None:
         self.containers: dict[str, str] = {}
-        self.killed: list[str] = []
+        #: Name of a running container → its first process.
+        self.pids: dict[str, int] = {}
         self.images: dict[str, dict] = {}
         #: Name of each volume → its folder on the host.
         self.volumes: dict[str, str] = {}
@@ -206,7 +207,9 @@ class FakeDocker:
             _reply(handler, 200, {"Volumes": found or None})
         elif path.startswith("/containers/") and name in self.containers:
             config = {"Labels": self._labels(name)}
-            _reply(handler, 200, {"Id": name, "Name": f"/{name}", "Config": config})
+            state = {"Pid": self.pids.get(name, 0)}
+            about = {"Id": name, "Name": f"/{name}", "Config": config, "State": state}
+            _reply(handler, 200, about)
         elif path.startswith("/images/") and name in self.images:
             _reply(handler, 200, self.images[name])
         else:
@@ -242,14 +245,6 @@ class FakeDocker:
             self.taken[entry["digest"][7:]], _ = _get(f"{base}/blobs", entry["digest"])
 
     def _post(self, handler: BaseHTTPRequestHandler) -> None:
-        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
-        if path.startswith("/containers/"):
-            self.killed.append(path.split("/")[2])
-            _reply(handler, 204, None)
-        else:
-            self._pull(handler)
-
-    def _pull(self, handler: BaseHTTPRequestHandler) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))
         self.pulls.append(query)
         if self.takes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ QWEN = {
     **{"floor_loading_gib": 8.0, "floor_serving_gib": 4.0},
 }
 MISTRAL = {**QWEN, "unit": "vllm.service", "container": None, "floor_loading_gib": 20.0}
-KILLED = [
-    f"systemctl stop --no-block -- {UNIT}",
-    f"systemctl kill --signal=KILL -- {UNIT}",
-    f"systemctl stop -- {UNIT}",
-]
+FIRST_PID = 4711
+STOP = f"systemctl stop --no-block -- {UNIT}"
+REST = [f"systemctl kill --signal=KILL -- {UNIT}", f"systemctl stop -- {UNIT}"]
+KILLED = [f"kill {FIRST_PID}", STOP, *REST]
+#: Killed before its stop, `ready` would count as passed.
+KILLED_LOADING = [STOP, f"kill {FIRST_PID}", *REST]
 HOT = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
 LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"}
 
@@ -31,6 +33,17 @@ LOADING = {"ActiveState": "activating", "SubState": "start-post", "MainPID": "7"
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     """A host with 100 GiB available whose qwen is hot."""
+
+    def kill(how: str) -> Any:
+        def note(pid: int, number: int) -> None:
+            assert number == signal.SIGKILL
+            with (tmp_path / "systemd/calls").open("a") as file:
+                file.write(f"{how} {pid}\n")
+
+        return note
+
+    monkeypatch.setattr(memory_floor.os, "kill", kill("kill"))
+    monkeypatch.setattr(memory_floor.os, "killpg", kill("killpg"))
 
     class Spark:
         paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
@@ -42,6 +55,7 @@ def spark(tmp_path, monkeypatch):
             self.fallen = []
             self.floor = memory_floor.Floor(self.paths, lambda name, _: self.fallen.append(name))
             self.docker.containers["vllm-qwen36"] = "vllm@sha256:aa"
+            self.docker.pids["vllm-qwen36"] = FIRST_PID
             self.systemd.unit("vllm.service")
             self.systemd.unit(UNIT, **HOT)
 
@@ -78,8 +92,8 @@ def test_an_engine_below_the_floor_of_its_phase_is_killed_and_its_unit_stopped(
     spark.systemd.unit(UNIT, **state)
     spark.step(available)
 
-    assert spark.systemd.calls == (KILLED if phase else [])
-    assert spark.docker.killed == (["vllm-qwen36"] if phase else [])
+    killed = {"serving": KILLED, "loading": KILLED_LOADING, None: []}
+    assert spark.systemd.calls == killed[phase]
     assert spark.fallen == (["qwen"] if phase else [])
     found = ended.every(spark.paths)
     assert [(each.unit, each.phase, each.available_gib) for each in found] == (
@@ -91,6 +105,38 @@ def test_an_engine_below_the_floor_of_its_phase_is_killed_and_its_unit_stopped(
             f"lockstep memory: qwen: the memory floor ended it while {phase}: "
             f"{available:.1f} GiB available, {least} is the least\n"
         )
+
+
+@pytest.mark.parametrize(("state", "killed"), [(HOT, KILLED), (LOADING, KILLED_LOADING)])
+def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark, state, killed):
+    spark.systemd.unit(UNIT, **state)
+    spark.change(container=None)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [
+        line.replace(f"kill {FIRST_PID}", f"killpg {HOT['MainPID']}") for line in killed
+    ]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_nothing_is_killed_for_a_container_that_does_not_run(spark, known):
+    """A signal to process 0 would end the watch itself."""
+    spark.docker.pids.clear()
+    if not known:
+        spark.docker.containers.clear()
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [STOP, *REST]
+
+
+def test_an_engine_that_is_gone_meanwhile_is_stopped_all_the_same(spark, monkeypatch):
+    def gone(*_: object) -> None:
+        raise ProcessLookupError
+
+    monkeypatch.setattr(memory_floor.os, "kill", gone)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == [STOP, *REST]
 
 
 def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
@@ -159,7 +205,7 @@ def test_an_engine_is_ended_though_docker_is_dead_and_nothing_takes_its_place(sp
     spark.floor.fall_back = refuse
     spark.step(3.0)
 
-    assert spark.systemd.calls == KILLED
+    assert spark.systemd.calls == [STOP, *REST]
     said = capsys.readouterr().out
     assert "container vllm-qwen36 not killed: " in said
     assert "nothing started in its place: no systemd-run" in said
