@@ -51,21 +51,21 @@ check: $(STAMP)
 
 # More workers than cores: some wait for agents and time-outs while others use the processor.
 unit-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 4 --dist worksteal $(ONLY) $(UNIT)
+	$(BIN)/pytest -q $(AGAIN) -n 3 --dist worksteal $(ONLY) $(UNIT)
 
-lab-tests: $(STAMP)
+lab-tests: lab-parts
 	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
 	$(BIN)/python -m lab.parsers
 
-# What the labs are made of is downloaded beside the tests that need none. A failed test has one more
-# try here, and here only, and is listed with what it said: a few may lose a race, many may not.
+# Beside the tests that need no lab its parts are downloaded and the first deploy runs, which mostly
+# waits. A failed test has one more try here, and here only, and is listed with what it said: a few
+# may lose a race, many may not.
 test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 test: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-parts lint unit-tests
-	$(MAKE) --no-print-directory lab-tests
+	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-tests lint unit-tests
 
 guards: $(STAMP)
 	$(BIN)/python tests/guards_removed.py

@@ -20,6 +20,8 @@ from raw_engine import Pair, Wire, chunk, notified
 from lockstep.onhost.gateway import server
 from lockstep.onhost.gateway.configuration import Door
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:

@@ -21,6 +21,8 @@ from lockstep.onhost.records import boots, ended, switches
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.switching import unfinished
 
+pytestmark = pytest.mark.slow
+
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
 EAGLE_UNIT, FALLBACK_UNIT = "sglang.service", "sglang-fallback.service"
 UNITS = {
