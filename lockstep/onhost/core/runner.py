@@ -26,9 +26,10 @@ def run(
         raise errors.Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
 
 
-def must(*argv: str, timeout: float = 60.0) -> None:
-    """Run a command that has to succeed. Problem with the end of what it said where it fails."""
+def must(*argv: str, timeout: float = 60.0) -> str:
+    """What a command printed that has to succeed; Problem with the end of what it said if not."""
     done = run(list(argv), timeout)
     if done.returncode != 0:
         said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
         raise errors.Problem(f"{' '.join(argv)} failed: {said}")
+    return done.stdout

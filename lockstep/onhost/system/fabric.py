@@ -66,7 +66,7 @@ class Fabric(trial.Trial):
 
     def _apply(self, text: str) -> None:
         atomic.write(self._file, text, mode=0o600)
-        trial.must(["netplan", "apply"])
+        runner.must("netplan", "apply")
 
     def restore(self) -> None:
         """The file, and every address and route of before."""
@@ -90,7 +90,7 @@ class Fabric(trial.Trial):
 def _links() -> dict[str, dict[str, Any]]:
     """Interface → MTU, addresses that other hosts reach, and its default routes."""
     found: dict[str, dict[str, Any]] = {}
-    for link in json.loads(trial.must(["ip", "-json", "address", "show"]) or "[]"):
+    for link in json.loads(runner.must("ip", "-json", "address", "show") or "[]"):
         if link["ifname"] == "lo":
             continue
         addresses = [
@@ -99,7 +99,7 @@ def _links() -> dict[str, dict[str, Any]]:
             if each.get("scope") == "global"
         ]
         found[link["ifname"]] = {"mtu": link["mtu"], "addresses": addresses, "routes": []}
-    for route in json.loads(trial.must(["ip", "-json", "route", "show", "default"]) or "[]"):
+    for route in json.loads(runner.must("ip", "-json", "route", "show", "default") or "[]"):
         if route.get("dev") in found and route.get("gateway"):
             words = ["default", "via", route["gateway"], "dev", route["dev"]]
             found[route["dev"]]["routes"].append(
@@ -113,7 +113,7 @@ def _check(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "etc/netplan" / _NAME
         atomic.write(path, text, mode=0o600)
-        trial.must(["netplan", "generate", "--root-dir", folder])
+        runner.must("netplan", "generate", "--root-dir", folder)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

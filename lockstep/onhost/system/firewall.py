@@ -56,7 +56,7 @@ class Firewall(trial.Trial):
 
     def clear(self) -> None:
         """No rules of ours."""
-        trial.must(["nft", *_EMPTY.replace("\n", "; ").split()])
+        runner.must("nft", *_EMPTY.replace("\n", "; ").split())
         self._record.unlink(missing_ok=True)
 
     def in_force(self) -> bool:
@@ -73,14 +73,14 @@ class Firewall(trial.Trial):
 
     def restore(self) -> None:
         """The rules in force then, and what was known of them."""
-        trial.must(["nft", "-f", str(self.before)])
+        runner.must("nft", "-f", str(self.before))
         self.before.unlink()
         self._record.unlink(missing_ok=True)
         if self._record_before.exists():
             self._record_before.replace(self._record)
 
     def _load(self, file: Path) -> None:
-        trial.must(["nft", "-f", str(file)])
+        runner.must("nft", "-f", str(file))
         atomic.write_json(self._record, {"listing": _digest(_listing())})
 
 

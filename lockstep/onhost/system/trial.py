@@ -7,16 +7,15 @@ deploy is gone by then.
 from __future__ import annotations
 
 import argparse
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from lockstep.onhost.core import errors, file_lock, output, program, runner
 
-_LIMIT_S = 60.0
 
-
-class Trial:
+class Trial(ABC):
     """One kind of change; subclasses say how it is taken back.
 
     Attributes:
@@ -31,13 +30,13 @@ class Trial:
         self.taken_back = taken_back
         self._unit = f"lockstep-{program}-back"
 
+    @abstractmethod
     def remember(self) -> None:
         """Write `before`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def restore(self) -> None:
         """Bring back what `before` says, and remove it."""
-        raise NotImplementedError
 
     def alone(self) -> AbstractContextManager[None]:
         """One program at a time: two deploys and the timer may come together."""
@@ -53,7 +52,7 @@ class Trial:
         argv += [f"--on-active={seconds}", "--timer-property=AccuracySec=1"]
         try:
             # First: this connection may not live to see the next command.
-            must([*argv, *program.command(self.program, "back")])
+            runner.must(*argv, *program.command(self.program, "back"))
             apply()
         except errors.Problem:
             self.disarm()
@@ -71,15 +70,6 @@ class Trial:
     def disarm(self) -> None:
         """Stop the timer."""
         runner.run(["systemctl", "stop", f"{self._unit}.timer"])
-
-
-def must(argv: list[str]) -> str:
-    """What a command printed; Problem with what it said where it fails."""
-    done = runner.run(argv, _LIMIT_S)
-    if done.returncode != 0:
-        said = " ".join((done.stderr or done.stdout).split())
-        raise errors.Problem(f"{' '.join(argv[:2])}: {said[-500:]}")
-    return done.stdout
 
 
 def options(doc: str | None, argv: list[str], actions: Mapping[str, str]) -> argparse.Namespace:
