@@ -96,7 +96,7 @@ class Floor:
             ended.note(self.paths, end)
         except OSError as error:
             tell(f"not noted in {self.paths.ended}: {errors.why(error)}")
-        self._kill(target, end.phase, main_pid)
+        self._kill(target, main_pid)
         tell(f"{target.name}: {end.reason}")
         # Waits until it is gone, with a container that Docker did not end.
         _systemctl("stop", target.unit)
@@ -110,23 +110,19 @@ class Floor:
             except (errors.Problem, transient.Busy) as problem:
                 tell(f"{target.name}: nothing started in its place: {problem}")
 
-    def _kill(self, target: config.Target, phase: str, main_pid: int) -> None:
+    def _kill(self, target: config.Target, main_pid: int) -> None:
         """Kill everything of the engine at once: there is no time for an orderly end.
 
         The engine first: systemd and Docker answer late on a host that is busy or short of memory.
         """
-        if phase == LOADING:
-            # A start that is under way fails by this, and no restart follows. Killed alone, `ready`
-            # would count as passed: SuccessExitStatus= holds for checks as well.
-            _systemctl("stop", "--no-block", target.unit)
         if target.container is None:
             # systemd starts it as the leader of a group, and an engine's other processes are in it.
             _sigkill(os.killpg, main_pid)
         else:
             # All of a container end with its first process.
             _sigkill(os.kill, self._first_pid(target.container))
-        if phase == SERVING:
-            _systemctl("stop", "--no-block", target.unit)
+        # Before RestartSec= is over.
+        _systemctl("stop", "--no-block", target.unit)
         _systemctl("kill", "--signal=KILL", target.unit)
 
     def _first_pid(self, container: str) -> int:
