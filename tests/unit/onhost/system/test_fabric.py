@@ -132,9 +132,7 @@ def test_a_file_that_netplan_does_not_take_changes_nothing(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link.file.write_text(OLD)
-    with pytest.raises(
-        errors.Problem, match="netplan generate .* failed: Error in network definition"
-    ):
+    with pytest.raises(errors.Problem, match="failed: Error in network definition"):
         attempt(link, monkeypatch, NEW.replace("new", "bad"))
     assert link.file.read_text() == OLD
     assert link.ran == ["netplan generate"]

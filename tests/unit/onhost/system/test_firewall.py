@@ -74,7 +74,7 @@ def test_the_timer_is_armed_before_the_rules_are_loaded(
     kernel: Kernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program(kernel.paths.root / "bin", "systemd-run", "echo no timer >&2; exit 1")
-    with pytest.raises(errors.Problem, match="systemd-run --quiet .* failed: no timer"):
+    with pytest.raises(errors.Problem, match="failed: no timer"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == ""
 
@@ -110,7 +110,7 @@ def test_a_confirmation_that_comes_too_late_keeps_nothing(kernel: Kernel) -> Non
 def test_rules_that_nftables_refuses_change_nothing_and_leave_no_timer(kernel: Kernel) -> None:
     kernel.table.write_text(OLD)
     kernel.rules.write_text("bad")
-    with pytest.raises(errors.Problem, match="nft -f .* failed: Error: syntax error"):
+    with pytest.raises(errors.Problem, match="failed: Error: syntax error"):
         kernel.run("try", "--seconds", "90")
     assert kernel.now == OLD
     assert kernel.asked[-1] == "systemctl stop lockstep-firewall-back.timer"
