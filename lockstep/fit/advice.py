@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lockstep.core.errors import RecipeError
 from lockstep.fit.fit import fit
 from lockstep.models.known_models import Knowledge
 from lockstep.recipes.recipe_file import Recipe
@@ -58,8 +59,15 @@ def advice(recipe: Recipe, catalogue: Mapping[str, Recipe], knowledge: Knowledge
         and other.model != recipe.model
         and knowledge.model(other.model).family == family
         and other.lockstep.known_bad is None
-        and fit(other, knowledge).verdict == "fits"
+        and _fits(other, knowledge)
     )
     if others:
         sentences.append(f"Of the same family these fit: {', '.join(others)}.")
     return sentences
+
+
+def _fits(recipe: Recipe, knowledge: Knowledge) -> bool:
+    try:
+        return fit(recipe, knowledge).verdict == "fits"
+    except RecipeError:
+        return False
