@@ -101,14 +101,8 @@ def command_findings(case: Case) -> Iterator[Finding]:
     Raises:
         RecipeError: the command line or the environment cannot be built.
     """
-    yield from _memory(case)
-    yield from _network(case)
-    yield from _kind(case)
-    yield from _speculation(case)
-    yield from _corrupting(case)
-    yield from _vision(case)
-    yield from _engine(case)
-    yield from _freezing(case)
+    for part in (_memory, _network, _kind, _speculation, _corrupting, _vision, _engine, _freezing):
+        yield from part(case)
 
 
 def _memory(case: Case) -> Iterator[Finding]:
