@@ -1545,8 +1545,8 @@ GUARDS = (
     Guard(
         "a secret flag of somebody else's engine does not leave its host",
         f"{ONHOST}/engine/theirs.py",
-        "bool(_SECRET.search(flag) or _LOGIN.search(word) or _KEY.search(word))",
-        "False",
+        "skips = _withheld(flag, word)",
+        "skips = False",
         "tests/unit/onhost/engine/test_theirs.py",
     ),
     Guard(

@@ -17,7 +17,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent import futures
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -74,31 +75,29 @@ def _start_time(pid: int, proc: Path) -> str:
     return "" if fields[0] in ("Z", "X", "x") else fields[19]
 
 
+@dataclass
 class Waiter:
     """Polls one engine until its canary has sung; `tell` gets the lines for the journal."""
 
-    def __init__(
-        self, target: config.Target, process: MainProcess, tell: Callable[[str], None]
-    ) -> None:
-        self._target = target
-        self._process = process
-        self._tell = tell
-        self._started = time.monotonic()
+    target: config.Target
+    process: MainProcess
+    tell: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
 
     def wait(self, key: str | None) -> str:
         """What the canary brought; Problem when it does not come within the start time-out."""
         # An engine says nothing before it has imported itself, which takes half a minute and more.
-        self._tell("loading the engine's program")
+        self.tell("loading the engine's program")
         self._wait_for_health()
-        self._tell(f"/health is green after {self._waited():.0f} s, asking for a token")
+        self.tell(f"/health is green after {self._waited():.0f} s, asking for a token")
         return self._wait_for_token(key)
 
     def make_sense(self, key: str | None, paths: layout.Paths) -> str:
         """What its answers were judged; Problem when they are nonsense."""
-        record = sense_record.accepted(paths, self._target)
-        verdict = self._watched(partial(sense.look, self._target, key, record))
+        record = sense_record.accepted(paths, self.target)
+        verdict = self._watched(partial(sense.look, self.target, key, record))
         try:
-            note = sense_record.keep(paths, self._target, verdict, self._process.pid)
+            note = sense_record.keep(paths, self.target, verdict, self.process.pid)
         except OSError as error:
             note = f"not noted: {errors.why(error)}"
         if verdict.state != "nonsense":
@@ -108,38 +107,35 @@ class Waiter:
             "another image, quantisation or draft; an earlier generation by `lockstep rollback`"
         )
         if verdict.by_record:
-            remedy = (
-                "check the weights; where the difference is meant: sudo "
-                f"{' '.join(command('sense', self._target.name, '--forget'))}"
-            )
+            forget = " ".join(command("sense", self.target.name, "--forget"))
+            remedy = f"check the weights; where the difference is meant: sudo {forget}"
         raise errors.Problem(
-            f"it generates, but {self._target.name} {verdict.words}. Remedy: {remedy}. "
+            f"it generates, but {self.target.name} {verdict.words}. Remedy: {remedy}. "
             'Or `sense: "off"` of the target',
             EXIT_NONSENSE,
         )
 
     def _wait_for_health(self) -> None:
-        limit = self._target.start_timeout_s
+        limit = self.target.start_timeout_s
         while True:
             try:
-                self._watched(partial(openai_api.check_health, self._target))
+                self._watched(partial(openai_api.check_health, self.target))
                 return
             except (openai_api.NotReady, openai_api.Refused) as answer:
                 if self._waited() >= limit:
                     raise errors.Problem(
                         f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
-                        f"{self._target.url}/health: {answer}"
+                        f"{self.target.url}/health: {answer}"
                     ) from answer
             self._pause()
 
     def _wait_for_token(self, key: str | None) -> str:
         first = time.monotonic()
         while True:
-            left = self._target.start_timeout_s - self._waited()
-            timeout = max(1.0, min(left, self._target.canary_timeout_s))
+            left = self.target.start_timeout_s - self._waited()
+            timeout = max(1.0, min(left, self.target.canary_timeout_s))
             try:
-                ask = partial(openai_api.canary, self._target, key, timeout)
-                return self._watched(ask)
+                return self._watched(partial(openai_api.canary, self.target, key, timeout))
             except (openai_api.Refused, openai_api.Nonsense) as answer:
                 raise self._canary_failed(answer) from answer
             except openai_api.NotReady as answer:
@@ -153,39 +149,35 @@ class Waiter:
         else:
             remedy = "the engine is wedged or broken: its lines in this journal say why"
         return errors.Problem(
-            f"/health is green, but model {self._target.model!r} fails the canary: {answer}. "
+            f"/health is green, but model {self.target.model!r} fails the canary: {answer}. "
             f"Remedy: {remedy}",
             EXIT_CANARY,
         )
 
     def _watched(self, ask: Callable[[], T]) -> T:
         """Run `ask` in a thread and watch the main process until it answers."""
-        result: list[T] = []
-        failure: list[Exception] = []
+        answer = futures.Future[T]()
 
         def work() -> None:
             try:
-                result.append(ask())
-            except Exception as error:
-                failure.append(error)
+                answer.set_result(ask())
+            except BaseException as error:
+                answer.set_exception(error)
 
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        while thread.is_alive():
-            self._process.check()
-            thread.join(0.2)
-        if failure:
-            raise failure[0]
-        return result[0]
+        threading.Thread(target=work, daemon=True).start()
+        while not answer.done():
+            self.process.check()
+            futures.wait([answer], 0.2)
+        return answer.result()
 
     def _pause(self) -> None:
         # A fresh look each half second: a start must not end later than the engine is ready.
-        self._process.check()
+        self.process.check()
         time.sleep(0.5)
-        self._process.check()
+        self.process.check()
 
     def _waited(self) -> float:
-        return time.monotonic() - self._started
+        return time.monotonic() - self.began
 
 
 def tell(line: str) -> None:
