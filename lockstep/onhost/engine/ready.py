@@ -14,13 +14,14 @@ exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else 
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 from collections.abc import Callable
 from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from lockstep.onhost import engines
@@ -35,44 +36,38 @@ EXIT_NONSENSE = 5
 
 # A 5xx or a broken connection right after /health turned green may be an engine still warming up.
 _CANARY_GRACE_S = 60.0
+# A start must not end later than the engine is ready.
+_AGAIN_S = 0.5
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class MainProcess:
-    """The unit's main process, told apart from a later one with the same id by its start time."""
+    """The unit's main process, by a descriptor, which no later process with its id shares."""
 
-    pid: int
-    started: str
-    proc: Path
-
-    @classmethod
-    def watch(cls, pid: int, proc: Path = Path("/proc")) -> MainProcess:
+    def __init__(self, pid: int) -> None:
         """Remember process `pid`; Problem when it is dead already."""
-        process = cls(pid, _start_time(pid, proc), proc)
-        process.check()
-        return process
+        self.pid = pid
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except OSError as error:
+            raise self._died() from error
+        self.check()
 
-    def check(self) -> None:
-        """Problem when the process has died, also when nobody has reaped it yet."""
-        if not self.started or _start_time(self.pid, self.proc) != self.started:
-            raise errors.Problem(
-                f"the engine's main process {self.pid} died before the engine was ready. "
-                "Its last lines in this journal say why",
-                EXIT_DIED,
-            )
+    def check(self, within_s: float = 0.0) -> None:
+        """Problem when the process has died, or dies within so many seconds.
 
+        One that nobody has reaped yet counts as dead.
+        """
+        if select.select([self._descriptor], [], [], within_s)[0]:
+            raise self._died()
 
-def _start_time(pid: int, proc: Path) -> str:
-    """Field `starttime` of /proc/PID/stat, or nothing for a process that is gone or a zombie."""
-    try:
-        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    # The command name (field 2) stands in parentheses and may itself contain spaces and these.
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in ("Z", "X", "x") else fields[19]
+    def _died(self) -> errors.Problem:
+        return errors.Problem(
+            f"the engine's main process {self.pid} died before the engine was ready. "
+            "Its last lines in this journal say why",
+            EXIT_DIED,
+        )
 
 
 @dataclass
@@ -127,7 +122,7 @@ class Waiter:
                         f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
                         f"{self.target.url}/health: {answer}"
                     ) from answer
-            self._pause()
+            self.process.check(_AGAIN_S)
 
     def _wait_for_token(self, key: str | None) -> str:
         first = time.monotonic()
@@ -141,7 +136,7 @@ class Waiter:
             except openai_api.NotReady as answer:
                 if time.monotonic() - first >= min(left, _CANARY_GRACE_S):
                     raise self._canary_failed(answer) from answer
-            self._pause()
+            self.process.check(_AGAIN_S)
 
     def _canary_failed(self, answer: Exception) -> errors.Problem:
         if isinstance(answer, openai_api.Refused):
@@ -170,12 +165,6 @@ class Waiter:
             futures.wait([answer], 0.2)
         return answer.result()
 
-    def _pause(self) -> None:
-        # A fresh look each half second: a start must not end later than the engine is ready.
-        self.process.check()
-        time.sleep(0.5)
-        self.process.check()
-
     def _waited(self) -> float:
         return time.monotonic() - self.began
 
@@ -198,7 +187,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
     orderly_end.leave_behind(command(*end))
     key = openai_api.api_key(target)
-    waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
+    waiter = Waiter(target, MainProcess(options.main_pid), tell)
     with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)
     tell(f"{target.name} answered with {answer}")

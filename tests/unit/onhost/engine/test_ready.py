@@ -39,7 +39,7 @@ def main_process():
 def waiter(url: str, pid: int, spoken: list[str], **values: float) -> ready.Waiter:
     fields = {"memory_gib": 1.0, "start_timeout_s": 30.0, **values}
     target = config.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
-    return ready.Waiter(target, ready.MainProcess.watch(pid), spoken.append)
+    return ready.Waiter(target, ready.MainProcess(pid), spoken.append)
 
 
 def test_a_generated_token_makes_it_ready(fake, main_process, spoken):
@@ -159,16 +159,16 @@ def test_a_main_process_that_dies_during_the_canary_fails_at_once(fake, main_pro
     assert problem.value.code == 3
 
 
-def test_another_process_with_the_same_id_is_not_the_main_process(tmp_path):
-    (tmp_path / "77").mkdir()
-    stat = tmp_path / "77" / "stat"
-    stat.write_text("77 (vllm (main) x) S " + " ".join(str(n) for n in range(4, 40)) + "\n")
-    process = ready.MainProcess.watch(77, tmp_path)
-    assert process.started == "22"
-
-    stat.write_text(stat.read_text().replace(" 22 ", " 2200 "))
-    with pytest.raises(errors.Problem, match="main process 77 died"):
-        process.check()
+def test_a_main_process_that_has_died_is_told_at_once_and_again():
+    process = subprocess.Popen(["sleep", "60"])
+    watched = ready.MainProcess(process.pid)
+    watched.check()
+    process.kill()
+    process.wait()
+    # Its id is free for another process now.
+    for look in (watched.check, lambda: ready.MainProcess(process.pid)):
+        with pytest.raises(errors.Problem, match=f"main process {process.pid} died"):
+            look()
 
 
 def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
