@@ -101,8 +101,7 @@ def look(
         return Verdict((_pooled(target, key),), seconds=time.monotonic() - began)
     session = _Session(target, key, record or {})
     if not target.logprobs:
-        session.logprobs = False
-        session.why = "this engine ends when it is asked for them while drafting"
+        session.no_logprobs = "this engine ends when it is asked for them while drafting"
     pair = (probes.ECHO, probes.COUNT)
     alone = pair if session.by_record or not target.tools else (*pair, probes.TOOL)
     for probe in alone:
@@ -119,8 +118,8 @@ def look(
             session.add(f"{probe.name} of two at once", state, words)
     elif not session.ended:
         session.add("two at once", "untold", "alone it was not all answered, or not soon")
-    if not session.logprobs:
-        session.add("log-probabilities", "untold", session.why)
+    if session.no_logprobs:
+        session.add("log-probabilities", "untold", session.no_logprobs)
     seconds = time.monotonic() - began
     return Verdict(tuple(session.looks), session.by_record, seconds, session.answers)
 
@@ -145,16 +144,14 @@ class _Session:
     Attributes:
         record: What was accepted of it; {}: nothing was.
         off: Whether a request may turn thinking off: some tokenizers refuse the key.
-        logprobs: Whether it gives log-probabilities.
-        why: Why it gives none.
+        no_logprobs: Why it gives no log-probabilities; "" while it may.
     """
 
     target: config.Target
     key: str | None
     record: Mapping[str, Any]
     off: bool = True
-    logprobs: bool = True
-    why: str = "the engine gives none"
+    no_logprobs: str = ""
     tolerance: float = TOLERANCE
     looks: list[Look] = field(default_factory=list)
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -194,7 +191,7 @@ class _Session:
             more: dict[str, Any] = {"max_tokens": RECORD_TOKENS if self.by_record else MOST_TOKENS}
             if self.off:
                 more |= THINKING_OFF
-            if self.logprobs:
+            if not self.no_logprobs:
                 more["logprobs"] = True
                 if self.by_record:
                     more["top_logprobs"] = RECORD_OTHERS
@@ -208,12 +205,12 @@ class _Session:
 
     def _without(self, said: str, refused: bool) -> bool:
         """Leave out one key that the engine may have refused; whether there was one."""
-        if "JSON compliant" in said and self.logprobs:
+        if "JSON compliant" in said and not self.no_logprobs:
             raise ValueError(f"log-probabilities that are no numbers ({said[:120]})")
         if refused and self.off and "logprob" not in said:
             self.off = False
-        elif self.logprobs and (refused or said.startswith("HTTP 5")):
-            self.logprobs, self.why = False, said[:120]
+        elif not self.no_logprobs and (refused or said.startswith("HTTP 5")):
+            self.no_logprobs = said[:120]
         else:
             return False
         return True
