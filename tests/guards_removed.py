@@ -690,7 +690,7 @@ GUARDS = (
     Guard(
         "the page cache is dropped while an engine loads",
         f"{ONHOST}/engine/load_guard.py",
-        "        meminfo.free_pages(self.proc, self._say)\n",
+        "        meminfo.free_pages(self.proc, self.tell if due else lambda _: None)\n",
         "",
         "tests/unit/onhost/engine/test_load_guard.py",
     ),

@@ -10,7 +10,6 @@ from lockstep.core.findings import Finding
 from lockstep.fit.command_checks import Case
 from lockstep.models.architecture import Architecture
 from lockstep.recipes import flags
-from lockstep.recipes.stated import stated_architecture
 
 _DOCS = "docs/cluster.md tells how."
 
@@ -90,7 +89,7 @@ def _engine(case: Case) -> Iterator[Finding]:
 
 
 def _shares(case: Case) -> Iterator[Finding]:
-    shapes = case.model.architecture or stated_architecture(case.recipe)
+    shapes = case.model.architecture
     if shapes is None:
         return
     yield from _heads(case, shapes)

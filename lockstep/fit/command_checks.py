@@ -10,6 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from lockstep.core.findings import Finding
+from lockstep.fit.fit import model_of
 from lockstep.models.known_models import Knowledge, Model
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
@@ -35,8 +36,6 @@ class Case:
     """One recipe with what the inventory sets.
 
     Attributes:
-        recipe: The recipe.
-        knowledge: Models and machines of the catalogue.
         overrides: What the inventory sets (bind address, port, share …).
         version: The engine that will run it, None where it is not known.
         hosts: Sparks of its cluster; 1 without one.
@@ -64,14 +63,13 @@ class Case:
 
     @property
     def model(self) -> Model:
-        """What the catalogue knows of its checkpoint."""
-        return self.knowledge.model(self.recipe.model)
+        """What is known of its checkpoint."""
+        return model_of(self.recipe, self.knowledge)
 
     @property
     def quantisation(self) -> str:
         """How its weights are stored, in lower case; "" where neither catalogue nor recipe says."""
-        stored = self.model.quantisation or self.recipe.metadata.get("quantization")
-        return str(stored or "").lower()
+        return (self.model.quantisation or "").lower()
 
     @property
     def engine(self) -> Engine:
@@ -96,11 +94,7 @@ class Case:
 
 
 def command_findings(case: Case) -> Iterator[Finding]:
-    """Every finding that needs the recipe's command line or environment.
-
-    Raises:
-        RecipeError: the command line or the environment cannot be built.
-    """
+    """Every finding that needs the command line or environment; RecipeError for one without."""
     for part in (_memory, _network, _kind, _speculation, _corrupting, _vision, _engine, _freezing):
         yield from part(case)
 

@@ -86,32 +86,33 @@ def fit(
 ) -> Fit:
     """Whether a recipe fits its hosts, with the numbers.
 
-    Args:
-        recipe: What to serve.
-        knowledge: Models and machines of the catalogue.
-        machine: A name in ``hardware.yaml``.
-        asked: Settings to judge instead of those of the recipe's own command line.
-
-    Raises:
-        RecipeError: the recipe's command line cannot be built, or Lockstep does not run its engine.
+    `machine` is a name in ``hardware.yaml``; `asked` is judged instead of the settings of the
+    recipe's own command line. RecipeError where that cannot be built, or Lockstep does not run the
+    engine.
     """
-    draft, own, model = recipe.lockstep.draft, serving(recipe), knowledge.model(recipe.model)
+    draft, own = recipe.lockstep.draft, serving(recipe)
     asked = asked or own
     case = _Case(
         asked=asked,
         engine=engine_of(recipe),
-        # What the catalogue does not know may stand in the recipe's own metadata.
-        model=replace(
-            model,
-            weights_gb=model.weights_gb or stated_weights(recipe),
-            architecture=model.architecture or stated_architecture(recipe),
-        ),
+        model=model_of(recipe, knowledge),
         draft=knowledge.model(draft.model) if draft else None,
         machine=knowledge.hardware[machine],
         # What was published holds for the share that it was published with.
         published=recipe.lockstep.memory_gib if asked.utilization == own.utilization else None,
     )
     return case.answer()
+
+
+def model_of(recipe: Recipe, knowledge: Knowledge) -> Model:
+    """Its checkpoint: what the catalogue knows, else what the recipe's own metadata states."""
+    model = knowledge.model(recipe.model)
+    return replace(
+        model,
+        weights_gb=model.weights_gb or stated_weights(recipe),
+        architecture=model.architecture or stated_architecture(recipe),
+        quantisation=model.quantisation or str(recipe.metadata.get("quantization") or ""),
+    )
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,6 @@ def check(
     """Every finding about one recipe, errors first.
 
     Args:
-        recipe: The recipe.
-        catalogue: What is known.
         overrides: What the inventory sets (bind address, port, share …).
         engine_version: The engine that will run it, None where it is not known.
         unanswered: Why the engine of its image could not be asked when it was deployed, or "".

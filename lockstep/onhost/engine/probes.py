@@ -93,11 +93,7 @@ class Answer:
 
 
 def parsed(raw: bytes) -> Answer:
-    """An answer of the chat API that did not come as a stream.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """An answer of the chat API that did not come as a stream; ValueError for what is none."""
     try:
         body = json.loads(raw)
         choice = body["choices"][0]
@@ -252,12 +248,8 @@ def differs(record: Mapping[str, Any], answer: Answer, tolerance: float) -> str:
 
     Compared are the tokens up to the first other one: from there on two answers are two texts. That
     token itself is compared too, by what both gave for either. Two that are as likely as each other
-    may come in another order, which the tolerance covers.
-
-    Args:
-        record: As `leading` made it.
-        answer: The one that came.
-        tolerance: Largest difference of a log-probability that counts as none.
+    may come in another order, which the tolerance covers: the largest difference of a
+    log-probability that counts as none. `record` holds what `leading` made.
     """
     pairs = zip(record["leading"], leading(answer), strict=False)
     for number, ((token, was), (now_token, now)) in enumerate(pairs, 1):

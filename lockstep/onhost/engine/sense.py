@@ -89,12 +89,9 @@ class Verdict:
 def look(
     target: config.Target, key: str | None, record: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Ask a target all of its questions, and judge. Ends at the first nonsense.
+    """Ask `target.url` all of its questions, and judge. Ends at the first nonsense.
 
-    Args:
-        target: `target.url` is asked.
-        key: Its API key.
-        record: What was accepted of this target, as `Verdict.answers`; None: nothing was.
+    `record` is what was accepted of this target, as `Verdict.answers`; None: nothing was.
     """
     began = time.monotonic()
     if target.kind != "chat":
@@ -112,7 +109,7 @@ def look(
         session.tolerance = TOLERANCE_TOGETHER
         with ThreadPoolExecutor(len(pair)) as pool:
             both = list(pool.map(session.judged, pair))
-        for probe, (state, words, _) in zip(pair, both, strict=True):
+        for probe, (state, words) in zip(pair, both, strict=True):
             if state == "nonsense":
                 words = f"right alone, but beside another request: {words}"
             session.add(f"{probe.name} of two at once", state, words)
@@ -164,26 +161,27 @@ class _Session:
     def ended(self) -> bool:
         return bool(self.looks) and self.looks[-1].state == "nonsense"
 
-    def add(self, name: str, state: State, words: str, answer: probes.Answer | None = None) -> None:
+    def add(self, name: str, state: State, words: str) -> None:
         self.looks.append(Look(name, state, words))
-        if answer is not None:
-            self.answers[name] = {"sha256": answer.sha256, "leading": probes.leading(answer)}
 
-    def judged(self, probe: probes.Probe) -> tuple[State, str, probes.Answer | None]:
+    def judged(self, probe: probes.Probe) -> tuple[State, str]:
+        """What a question brought. The first answer is kept, which was asked for alone."""
         try:
             answer = self._answer(probe)
         except openai_api.Refused as said:
-            return "untold", str(said)[:160], None
+            return "untold", str(said)[:160]
         except openai_api.NotReady as said:
-            return "nonsense", f"expected {probe.expected}, no answer came ({said})"[:240], None
+            return "nonsense", f"expected {probe.expected}, no answer came ({said})"[:240]
         except ValueError as said:
-            return "nonsense", f"expected {probe.expected}, came {said}", None
+            return "nonsense", f"expected {probe.expected}, came {said}"
+        kept = {"sha256": answer.sha256, "leading": probes.leading(answer)}
+        self.answers.setdefault(probe.name, kept)
         if self.by_record:
-            return *self._compared(probe, answer), answer
+            return self._compared(probe, answer)
         if wrong := probe.wrong(answer):
-            return "nonsense", f"expected {probe.expected}, came {wrong}", answer
+            return "nonsense", f"expected {probe.expected}, came {wrong}"
         why = probe.untold(answer)
-        return ("untold" if why else "sound"), why, answer
+        return ("untold" if why else "sound"), why
 
     def _answer(self, probe: probes.Probe) -> probes.Answer:
         """One answer. NotReady or Refused as the engine says, ValueError for what is no answer."""
