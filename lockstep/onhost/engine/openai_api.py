@@ -184,7 +184,18 @@ def generate(
     started = time.monotonic()
     answer = chat(target, key, prompt, timeout, more)
     seconds = time.monotonic() - started
-    count, text = _generated(answer)
+    # A reasoning model may spend all its tokens on thinking; vLLM calls that `reasoning`,
+    # SGLang and older vLLM `reasoning_content`.
+    keys = ("content", "reasoning", "reasoning_content")
+    count, text = 0, ""
+    try:
+        for part in _parts(answer):
+            count = int((part.get("usage") or {}).get("completion_tokens", count))
+            for choice in part["choices"]:
+                message = choice.get("message") or choice.get("delta") or {}
+                text += "".join(str(message.get(each) or "") for each in keys)
+    except (ValueError, LookupError, TypeError, AttributeError):
+        count = 0
     if count < 1 or not text:
         raise NotReady(f"the engine answered without a token: {answer[:200]!r}")
     return Generated(count, seconds, text)
@@ -197,22 +208,6 @@ def chat(
     messages = [{"role": "user", "content": prompt}]
     body = {"messages": messages, "temperature": 0, "stream": False, **more}
     return _asked(target, "/v1/chat/completions", timeout, key, body)
-
-
-def _generated(answer: bytes) -> tuple[int, str]:
-    # A reasoning model may spend all its tokens on thinking; vLLM calls that `reasoning`,
-    # SGLang and older vLLM `reasoning_content`.
-    keys = ("content", "reasoning", "reasoning_content")
-    count, text = 0, ""
-    try:
-        for part in _parts(answer):
-            count = int((part.get("usage") or {}).get("completion_tokens", count))
-            for choice in part["choices"]:
-                message = choice.get("message") or choice.get("delta") or {}
-                text += "".join(str(message.get(key) or "") for key in keys)
-    except (ValueError, LookupError, TypeError, AttributeError):
-        return 0, ""
-    return count, text
 
 
 def _parts(answer: bytes) -> list[Any]:

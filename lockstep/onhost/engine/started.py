@@ -54,9 +54,10 @@ def in_file(text: str) -> dict[str, str]:
 def argv(
     text: str, unit: str, known: Mapping[str, str], secret: Callable[[str], bool]
 ) -> list[str]:
-    """The command line of the last ExecStart= of a unit with its drop-ins, `text` of systemctl cat.
+    """The command line of the last ExecStart= of a unit with its drop-ins.
 
-    `known` are its variables. The name of one that is `secret` stays in place of its value.
+    `text` is what `systemctl cat` says, and `known` are the unit's variables. The name of one that
+    is `secret` stays in place of its value.
     """
     joined = re.sub(r"\\\n\s*", " ", text)
     found = re.findall(r"^ExecStart=(.+)$", joined, re.MULTILINE)
