@@ -107,7 +107,7 @@ class Server:
         """Wait as the unit's `ready` does: seconds, or what it says instead."""
         said: list[str] = []
         try:
-            process = ready.MainProcess.watch(self.process.pid)
+            process = ready.MainProcess(self.process.pid)
             ready.Waiter(self.target, process, said.append).wait(None)
         except Problem as problem:
             reason = log_phases.reason(self.lines())

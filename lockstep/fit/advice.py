@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lockstep.core.errors import RecipeError
 from lockstep.fit.fit import fit
 from lockstep.models.known_models import Knowledge
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 
 
-def what_holds(
-    recipe: Recipe, knowledge: Knowledge, machine: str = "dgx-spark"
-) -> tuple[int, str] | None:
+def what_holds(recipe: Recipe, knowledge: Knowledge) -> tuple[int, str] | None:
     """How few Sparks (2, 4 or 8) hold the recipe at its context, and split how; None: not eight.
 
     The engine is given the highest share that is known to start, because a recipe written for one
@@ -21,7 +20,7 @@ def what_holds(
     every host then, so that splitting the layers among the hosts may hold more.
     """
     asked = serving(recipe)
-    share = max(knowledge.hardware[machine].gib("highest_utilization"), asked.utilization or 0)
+    share = max(knowledge.hardware["dgx-spark"].gib("highest_utilization"), asked.utilization or 0)
     for hosts in (2, 4, 8):
         for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
             spread = replace(
@@ -31,8 +30,7 @@ def what_holds(
                 data_parallel=1,
                 utilization=share,
             )
-            answer = fit(recipe, knowledge, machine=machine, asked=spread)
-            if answer.verdict in ("fits", "tight"):
+            if fit(recipe, knowledge, asked=spread).verdict in ("fits", "tight"):
                 return hosts, how
     return None
 
@@ -58,8 +56,15 @@ def advice(recipe: Recipe, catalogue: Mapping[str, Recipe], knowledge: Knowledge
         and other.model != recipe.model
         and knowledge.model(other.model).family == family
         and other.lockstep.known_bad is None
-        and fit(other, knowledge).verdict == "fits"
+        and _fits(other, knowledge)
     )
     if others:
         sentences.append(f"Of the same family these fit: {', '.join(others)}.")
     return sentences
+
+
+def _fits(recipe: Recipe, knowledge: Knowledge) -> bool:
+    try:
+        return fit(recipe, knowledge).verdict == "fits"
+    except RecipeError:
+        return False

@@ -27,14 +27,10 @@ def knowledge() -> Knowledge:
     return load_knowledge(FOLDER)
 
 
-def load(folder: Path = FOLDER, *more_recipes: Path, accept: tuple[str, ...] = ()) -> Catalogue:
-    """The catalogue folder, with more recipe folders and licences accepted by name.
-
-    Raises:
-        LockstepError: any of its files is wrong.
-    """
+def load(folder: Path = FOLDER) -> Catalogue:
+    """A catalogue folder; LockstepError where any of its files is wrong."""
     return Catalogue(
-        recipes=load_catalogue(folder / "recipes", *more_recipes),
+        recipes=load_catalogue(folder / "recipes"),
         knowledge=load_knowledge(folder),
-        accepted=osi_approved(folder) | set(accept),
+        accepted=osi_approved(folder),
     )

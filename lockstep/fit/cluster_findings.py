@@ -10,7 +10,6 @@ from lockstep.core.findings import Finding
 from lockstep.fit.command_checks import Case
 from lockstep.models.architecture import Architecture
 from lockstep.recipes import flags
-from lockstep.recipes.stated import stated_architecture
 
 _DOCS = "docs/cluster.md tells how."
 
@@ -41,15 +40,12 @@ def _size(case: Case) -> Iterator[Finding]:
             "Choose a recipe for that number, or another cluster.",
         )
     if case.asked.hosts != case.hosts:
-        tensor, pipeline, data = (
-            case.asked.tensor_parallel,
-            case.asked.pipeline_parallel,
-            case.asked.data_parallel,
-        )
+        asked = case.asked
         yield case.error(
             "cluster-degree",
-            f"tensor {tensor} x pipeline {pipeline} x data {data} parallel is "
-            f"{case.asked.hosts} Sparks, and its cluster has {case.hosts}",
+            f"tensor {asked.tensor_parallel} x pipeline {asked.pipeline_parallel} x data "
+            f"{asked.data_parallel} parallel is {asked.hosts} Sparks, and its cluster has "
+            f"{case.hosts}",
             f"Set overrides of the target (tensor_parallel: {case.hosts}), or change the "
             "hosts of the cluster.",
         )
@@ -93,8 +89,7 @@ def _engine(case: Case) -> Iterator[Finding]:
 
 
 def _shares(case: Case) -> Iterator[Finding]:
-    shapes = case.knowledge.model(case.recipe.model).architecture
-    shapes = shapes or stated_architecture(case.recipe)
+    shapes = case.model.architecture
     if shapes is None:
         return
     yield from _heads(case, shapes)

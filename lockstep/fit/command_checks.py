@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from lockstep.core.findings import Finding
-from lockstep.models.known_models import Knowledge
+from lockstep.fit.fit import model_of
+from lockstep.models.known_models import Knowledge, Model
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -34,20 +36,40 @@ class Case:
     """One recipe with what the inventory sets.
 
     Attributes:
-        recipe: The recipe.
-        knowledge: Models and machines of the catalogue.
-        argv: Its command line, on an executor of its own choice: a cluster replaces that.
-        asked: What that command line asks for.
+        overrides: What the inventory sets (bind address, port, share …).
         version: The engine that will run it, None where it is not known.
         hosts: Sparks of its cluster; 1 without one.
     """
 
     recipe: Recipe
     knowledge: Knowledge
-    argv: tuple[str, ...]
-    asked: Serving
-    version: str | None
-    hosts: int
+    overrides: Mapping[str, object]
+    version: str | None = None
+    hosts: int = 1
+
+    @cached_property
+    def argv(self) -> tuple[str, ...]:
+        """Its command line, on an executor of its own choice: a cluster replaces that.
+
+        RecipeError where it cannot be built.
+        """
+        own = {k: v for k, v in self.overrides.items() if k != "distributed_executor_backend"}
+        return serve_command(self.recipe, overrides=own)
+
+    @cached_property
+    def asked(self) -> Serving:
+        """What that command line asks for."""
+        return read_back(self.recipe, self.argv, self.version)
+
+    @property
+    def model(self) -> Model:
+        """What is known of its checkpoint."""
+        return model_of(self.recipe, self.knowledge)
+
+    @property
+    def quantisation(self) -> str:
+        """How its weights are stored, in lower case; "" where neither catalogue nor recipe says."""
+        return (self.model.quantisation or "").lower()
 
     @property
     def engine(self) -> Engine:
@@ -62,8 +84,8 @@ class Case:
         except InvalidVersion:
             return None
 
-    def find(self, code: str, message: str, remedy: str) -> Finding:
-        """A warning about the recipe."""
+    def warning(self, code: str, message: str, remedy: str) -> Finding:
+        """A finding that does not stop a deploy."""
         return Finding(code, "warning", self.recipe.name, message, remedy)
 
     def error(self, code: str, message: str, remedy: str) -> Finding:
@@ -71,42 +93,18 @@ class Case:
         return Finding(code, "error", self.recipe.name, message, remedy)
 
 
-def case_of(
-    recipe: Recipe,
-    knowledge: Knowledge,
-    overrides: Mapping[str, object],
-    version: str | None = None,
-    hosts: int = 1,
-) -> Case:
-    """What the checks look at.
-
-    Raises:
-        RecipeError: the command line cannot be built.
-    """
-    own = {key: value for key, value in overrides.items() if key != "distributed_executor_backend"}
-    argv = serve_command(recipe, overrides=own)
-    asked = read_back(recipe, argv, version)
-    return Case(recipe, knowledge, argv, asked, version, hosts)
-
-
 def command_findings(case: Case) -> Iterator[Finding]:
-    """Every finding that needs the recipe's command line or environment.
-
-    Raises:
-        RecipeError: the environment cannot be built.
-    """
-    for part in (
-        *(_memory, _network, _kind, _speculation, _corrupting, _vision, _loading, _engine),
-    ):
+    """Every finding that needs the command line or environment; RecipeError for one without."""
+    for part in (_memory, _network, _kind, _speculation, _corrupting, _vision, _engine, _freezing):
         yield from part(case)
 
 
 def _memory(case: Case) -> Iterator[Finding]:
+    share = case.asked.utilization
     highest = case.knowledge.hardware["dgx-spark"].gib("highest_utilization")
     remedy = f"Set gpu_memory_utilization to {highest} or less."
-    share = case.asked.utilization
     if case.engine.share and share is None and case.asked.kv_gib is None:
-        yield case.find("utilization-unset", "the engine takes its own share of memory", remedy)
+        yield case.warning("utilization-unset", "the engine takes its own share of memory", remedy)
     elif share is not None and share >= KNOWN_BAD_UTILIZATION:
         yield case.error(
             "utilization-too-high",
@@ -114,7 +112,7 @@ def _memory(case: Case) -> Iterator[Finding]:
             remedy,
         )
     elif share is not None and share > highest:
-        yield case.find(
+        yield case.warning(
             "utilization-high",
             f"gpu_memory_utilization {share}: starts above {highest} are known to fail",
             remedy,
@@ -124,7 +122,7 @@ def _memory(case: Case) -> Iterator[Finding]:
 def _network(case: Case) -> Iterator[Finding]:
     if case.asked.host in PUBLIC or (case.asked.host is None and case.engine.public):
         where = case.asked.host or "no --host, which means all"
-        yield case.find(
+        yield case.warning(
             "public-address",
             f"the API listens on every address ({where})",
             "Set host to 127.0.0.1.",
@@ -141,7 +139,7 @@ def _kind(case: Case) -> Iterator[Finding]:
     kind, name = case.asked.kind, case.recipe.model.lower()
     named = "rerank" if "rerank" in name else "embedding" if "embed" in name else kind
     if named != kind and case.recipe.lockstep.kind is None:
-        yield case.find(
+        yield case.warning(
             "kind-unsure",
             f"the model's name says {named}, and the command line {kind}: a model is asked for "
             "what its command line says, and is never hot where it does not give that",
@@ -153,7 +151,7 @@ def _kind(case: Case) -> Iterator[Finding]:
     if case.asked.speculative:
         idle.append("a draft")
     if idle:
-        yield case.find(
+        yield case.warning(
             "kind-unused",
             f"{', '.join(idle)}: nothing is generated where the kind is {kind}",
             "Remove it from the command.",
@@ -161,25 +159,35 @@ def _kind(case: Case) -> Iterator[Finding]:
 
 
 def _speculation(case: Case) -> Iterator[Finding]:
-    family = case.knowledge.model(case.recipe.model).family
-    tokens = case.asked.draft_tokens or 0
-    if case.asked.speculative == "dflash" and tokens >= 6 and family == "qwen3.6-35b-a3b":
-        yield case.find(
+    method, tokens = case.asked.speculative or "", case.asked.draft_tokens or 0
+    if method == "dflash" and tokens >= 6 and case.model.family == "qwen3.6-35b-a3b":
+        yield case.warning(
             "draft-too-long",
             f"DFlash k={tokens}: on this model k=6 ran at 26 tok/s against 70 with k=3",
             "Set num_speculative_tokens to 3.",
         )
     tag = case.recipe.container.rpartition(":")[2]
     moving = "@" not in case.recipe.container and any(mark in tag for mark in _MOVING)
-    method = case.asked.speculative or ""
     if moving and (seen := case.engine.unsteady.get(method)):
-        yield case.find(
+        yield case.warning(
             f"{method}-on-moving-tag",
             f"{method.upper()} on the moving tag {tag!r}: {seen}",
             f"Pin the image by digest, measure, and keep the recipe without {method.upper()} "
             "as fallback.",
         )
-    yield from _mtp(case)
+    guard, config = case.engine.guard, case.engine.draft_config
+    if method != "mtp" or guard is None or not config:
+        return
+    drafting = flags.json_value(config[0], flags.value_of(case.argv, config) or "{}")
+    backend = flags.value_of(case.argv, (guard.flag,))
+    if backend == guard.quantised and guard.draft_key not in drafting:
+        yield case.warning(
+            "mtp-inherits-backend",
+            f"the MTP head inherits {guard.flag} {guard.quantised}, which unquantised experts "
+            "refuse",
+            f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised}" to '
+            "speculative_config.",
+        )
 
 
 def _corrupting(case: Case) -> Iterator[Finding]:
@@ -191,44 +199,24 @@ def _corrupting(case: Case) -> Iterator[Finding]:
     tokens, seen = case.engine.corrupting_drafts.get(method, (None, ""))
     if seen and case.asked.draft_tokens in (None, tokens):
         shown = f"{tokens} draft tokens" if case.asked.draft_tokens else "no number of draft tokens"
-        yield case.find(
+        yield case.warning(
             "draft-corrupts",
             f"{method.upper()} with {shown}: {seen}",
             "Set speculative_num_draft_tokens to another number, and compare the answers.",
         )
-    stored = case.knowledge.model(case.recipe.model).quantisation
-    stored = str(stored or case.recipe.metadata.get("quantization") or "").lower()
-    if not any(name in stored for name in _W4A16):
+    if not any(name in case.quantisation for name in _W4A16):
         return
     for (flag, value), seen in case.engine.corrupting_w4a16.items():
         if flags.value_of(case.argv, (flag,)) == value:
-            yield case.find(
+            yield case.warning(
                 "kernels-corrupt",
-                f"{flag} {value} with {stored} weights: {seen}",
+                f"{flag} {value} with {case.quantisation} weights: {seen}",
                 f"Choose other kernels by {flag}, and compare the answers.",
             )
 
 
-def _mtp(case: Case) -> Iterator[Finding]:
-    guard, config = case.engine.guard, case.engine.draft_config
-    if case.asked.speculative != "mtp" or guard is None or not config:
-        return
-    if flags.value_of(case.argv, (guard.flag,)) != guard.quantised:
-        return
-    text = flags.value_of(case.argv, config) or "{}"
-    if guard.draft_key not in flags.json_value(config[0], text):
-        yield case.find(
-            "mtp-inherits-backend",
-            f"the MTP head inherits {guard.flag} {guard.quantised}, which unquantised experts "
-            "refuse",
-            f'If the head is not quantised, add "{guard.draft_key}":"{guard.unquantised}" to '
-            "speculative_config.",
-        )
-
-
 def _vision(case: Case) -> Iterator[Finding]:
-    claimed = case.recipe.lockstep.vision
-    stored = case.knowledge.model(case.recipe.model).vision
+    claimed, stored = case.recipe.lockstep.vision, case.model.vision
     text_only = flags.find(case.argv, ("--language-model-only",)) is not None
     if claimed and text_only:
         yield case.error(
@@ -243,31 +231,23 @@ def _vision(case: Case) -> Iterator[Finding]:
             "Set lockstep.vision to false, or choose another quantisation.",
         )
     if text_only and stored:
-        yield case.find(
+        yield case.warning(
             "vision-unused",
             "--language-model-only, and the checkpoint holds a vision tower",
             "Remove the flag and add --mm-processor-cache-type shm to read images.",
         )
 
 
-def _loading(case: Case) -> Iterator[Finding]:
-    stored = case.knowledge.model(case.recipe.model).quantisation
-    stored = str(stored or case.recipe.metadata.get("quantization") or "").lower()
-    if flags.value_of(case.argv, ("--load-format",)) != "tensorizer":
-        return
-    if any(method in stored for method in WITHOUT_TENSORIZER):
+def _engine(case: Case) -> Iterator[Finding]:
+    tensorizer = flags.value_of(case.argv, ("--load-format",)) == "tensorizer"
+    if tensorizer and any(method in case.quantisation for method in WITHOUT_TENSORIZER):
         yield case.error(
             "tensorizer-quantised",
-            f"--load-format tensorizer cannot load {stored} weights",
+            f"--load-format tensorizer cannot load {case.quantisation} weights",
             "Set load_format to fastsafetensors, or leave it out.",
         )
-
-
-def _engine(case: Case) -> Iterator[Finding]:
-    variables = environment(case.recipe, control=AsWritten())
-    yield from _freezing(case, variables)
     if case.engine.guard and case.recipe.lockstep.moe is None:
-        yield case.find(
+        yield case.warning(
             "guard-unknown",
             "it is not stated whether the model is a mixture of experts, so the freeze guard "
             "is not given as a flag",
@@ -282,13 +262,13 @@ def _engine(case: Case) -> Iterator[Finding]:
         )
 
 
-def _freezing(case: Case, variables: Mapping[str, str]) -> Iterator[Finding]:
-    guard = case.engine.guard
+def _freezing(case: Case) -> Iterator[Finding]:
+    guard, variables = case.engine.guard, environment(case.recipe, control=AsWritten())
     if guard is None:
         return
     backend = flags.value_of(case.argv, (guard.flag,))
     if backend in guard.freezing or (backend is None and case.recipe.lockstep.moe):
-        yield case.find(
+        yield case.warning(
             "freezing-backend",
             f"{guard.flag} {backend or 'left out'} leads to FlashInfer's MoE kernels, which were "
             "seen to freeze a Spark",

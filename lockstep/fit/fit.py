@@ -13,7 +13,7 @@ from typing import Literal
 
 from lockstep.fit import profile
 from lockstep.fit.pages import SEQUENCES, sequence_bytes, state_blocks, with_head
-from lockstep.models.architecture import ArchitectureUnknown, Layers, element_bytes
+from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, element_bytes
 from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines import Engine, Sizes
@@ -86,36 +86,32 @@ def fit(
 ) -> Fit:
     """Whether a recipe fits its hosts, with the numbers.
 
-    Args:
-        recipe: What to serve.
-        knowledge: Models and machines of the catalogue.
-        machine: A name in ``hardware.yaml``.
-        asked: Settings to judge instead of those of the recipe's own command line.
-
-    Raises:
-        RecipeError: the recipe's command line cannot be built, or Lockstep does not run its engine.
+    `machine` is a name in ``hardware.yaml``; `asked` is judged instead of the settings of the
+    recipe's own command line. RecipeError where that cannot be built, or Lockstep does not run the
+    engine.
     """
     draft, own = recipe.lockstep.draft, serving(recipe)
+    asked = asked or own
     case = _Case(
-        asked=asked or own,
+        asked=asked,
         engine=engine_of(recipe),
-        model=_with_metadata(recipe, knowledge.model(recipe.model)),
+        model=model_of(recipe, knowledge),
         draft=knowledge.model(draft.model) if draft else None,
         machine=knowledge.hardware[machine],
         # What was published holds for the share that it was published with.
-        published=recipe.lockstep.memory_gib
-        if asked is None or asked.utilization == own.utilization
-        else None,
+        published=recipe.lockstep.memory_gib if asked.utilization == own.utilization else None,
     )
     return case.answer()
 
 
-def _with_metadata(recipe: Recipe, model: Model) -> Model:
-    """Fill what the catalogue does not know from the recipe's own metadata, as it states it."""
+def model_of(recipe: Recipe, knowledge: Knowledge) -> Model:
+    """Its checkpoint: what the catalogue knows, else what the recipe's own metadata states."""
+    model = knowledge.model(recipe.model)
     return replace(
         model,
         weights_gb=model.weights_gb or stated_weights(recipe),
         architecture=model.architecture or stated_architecture(recipe),
+        quantisation=model.quantisation or str(recipe.metadata.get("quantization") or ""),
     )
 
 
@@ -128,31 +124,30 @@ class _Case:
     model: Model
     draft: Model | None
     machine: Hardware
-    published: float | None = None
+    published: float | None
 
     def answer(self) -> Fit:
         unknown = self.unknowns()
-        each = None if unknown_shapes(self) else self.sequence_gib(self.context or 0)
+        each = self.sequence_gib(self.context or 0) if self.countable else None
         serves, loads = (self.engine.need(self.sizes(kept)) for kept in (each or 0.0, 0.0))
-        total = self.machine.gib("memory_total_gib")
         start = Fit(
             "unknown",
             self.asked.hosts,
             self.context,
             serves,
-            needs_gib=serves.available(total),
-            loads_gib=loads.available(total),
-            budget_gib=self.pool(),
+            needs_gib=serves.available(self.total),
+            loads_gib=loads.available(self.total),
+            budget_gib=self.pool,
             reasons=unknown,
         )
         if self.model.weights_gb is None:
             return start
-        worse, better = self.room(self.overhead("high")), self.room(self.overhead("low"))
+        worse, better = self.room("high"), self.room("low")
         verdict, reasons = self.verdict(worse, better, each)
         return replace(
             start,
             verdict=verdict,
-            terms=(*self.weights(), self.overhead_term("low")),
+            terms=(*self.weights(), self.overhead("low")),
             room_gib=(worse, better),
             sequence_gib=each,
             largest_context=None if each is None else self.largest_context(worse),
@@ -165,45 +160,61 @@ class _Case:
 
     def sizes(self, sequence: float) -> Sizes:
         """What the engine's own arithmetic takes, for one sequence of so many GiB."""
-        total, start = (self.machine.gib(f"{key}_gib") for key in ("memory_total", "engine_start"))
+        start = self.machine.gib("engine_start_gib")
         return Sizes(
             share=self.asked.utilization,
             kv_cache=self.asked.kv_gib,
-            weights=sum(term.gib for term in self.weights()) if self.model.weights_gb else None,
+            weights=self.weights_gib if self.model.weights_gb else None,
             sequence=sequence,
             published=self.published,
-            total=total,
+            total=self.total,
             start=start,
-            at_rest=total - self.machine.gib("system_gib") - start,
-            overhead=self.overhead("low"),
+            at_rest=self.total - self.machine.gib("system_gib") - start,
+            overhead=self.overhead("low").gib,
             beyond=self.beyond,
         )
 
     @property
+    def shapes(self) -> Architecture | None:
+        return self.model.architecture
+
+    @property
     def context(self) -> int | None:
-        shapes = self.model.architecture
-        return self.asked.context or (shapes.context if shapes else None)
+        return self.asked.context or (self.shapes.context if self.shapes else None)
+
+    @property
+    def countable(self) -> bool:
+        """Whether the KV cache of one sequence can be computed."""
+        if self.shapes is None or self.context is None:
+            return False
+        try:
+            for kept in (self.asked.kv_dtype, self.asked.state_dtype):
+                element_bytes(kept)
+        except ArchitectureUnknown:
+            return False
+        return True
+
+    @property
+    def total(self) -> float:
+        return self.machine.gib("memory_total_gib")
 
     @property
     def limit(self) -> float:
         """What may be given away at all: the machine's memory less the system's reserve."""
-        return self.machine.gib("memory_total_gib") - self.machine.gib("reserve_gib")
+        return self.total - self.machine.gib("reserve_gib")
 
+    @property
     def pool(self) -> float | None:
         """The engine's own bound."""
         return self.engine.pool(self.sizes(0.0))
 
-    def overhead(self, end: Literal["low", "high"]) -> float:
-        return self.overhead_term(end).gib
-
-    def overhead_term(self, end: Literal["low", "high"]) -> Term:
+    def overhead(self, end: Literal["low", "high"]) -> Term:
         """By the rules of the engine's profile where they hold, else as observed."""
         figure = self.machine.overhead(self.engine.name, end, dense=self.dense)
         seen = Term(OVERHEAD, float(figure.value), figure.source)
-        shapes = self.model.architecture
-        if shapes is None or not self.engine.counts_overhead:
+        if self.shapes is None or not self.engine.counts_overhead:
             return seen
-        ruled = profile.overhead_gib(shapes, self.asked, vision=self.model.vision)
+        ruled = profile.overhead_gib(self.shapes, self.asked, vision=self.model.vision)
         if ruled is None or (end == "high" and ruled < seen.gib):
             return seen
         return Term(OVERHEAD, ruled, profile.SOURCE)
@@ -218,8 +229,7 @@ class _Case:
         """Whether it is a dense model of text without a draft, or one that samples no token."""
         if self.model.vision or self.asked.speculative:
             return False
-        shapes = self.model.architecture
-        return self.asked.kind != "chat" or (shapes is not None and shapes.dense)
+        return self.asked.kind != "chat" or (self.shapes is not None and self.shapes.dense)
 
     @property
     def own_head(self) -> bool:
@@ -235,14 +245,19 @@ class _Case:
                 terms.append(Term(name, size / self.asked.shares, model.weights_gb.source))
         return terms
 
-    def room(self, overhead: float) -> float:
-        """KV cache per host when the engine's overhead is ``overhead`` (may be negative)."""
-        pool = self.pool()
+    @property
+    def weights_gib(self) -> float:
+        """All of them on one host."""
+        return sum(term.gib for term in self.weights())
+
+    def room(self, end: Literal["low", "high"]) -> float:
+        """KV cache per host with this overhead of the engine (may be negative)."""
+        overhead = self.overhead(end).gib
         most = self.limit - overhead
-        if pool is not None:
+        if self.pool is not None:
             inside = overhead if self.engine.counts_overhead else self.engine.image_cache_gib
-            most = min(most, pool - inside)
-        left = most - sum(term.gib for term in self.weights())
+            most = min(most, self.pool - inside)
+        left = most - self.weights_gib
         return left if self.asked.kv_gib is None else min(left, self.asked.kv_gib)
 
     def sequence_gib(self, tokens: int) -> float:
@@ -257,7 +272,7 @@ class _Case:
 
     def states(self, *rooms: float) -> tuple[int, int] | None:
         """Sequences whose states go into so many GiB per host, for each of two rooms."""
-        if not self.engine.pages or unknown_shapes(self):
+        if not (self.engine.pages and self.countable):
             return None
         layers, parts = self.layers(), self.asked.pipeline_parallel
         worse, better = (state_blocks(layers, room * parts * GIB, self.asked) for room in rooms)
@@ -265,8 +280,7 @@ class _Case:
 
     def largest_context(self, room: float) -> int:
         """The longest context of which one sequence is within ``room`` GiB; 0 for none."""
-        shapes = self.model.architecture
-        lengths = range((shapes.context if shapes else None) or 2**24)
+        lengths = range((self.shapes.context if self.shapes else None) or 2**24)
         return bisect_right(lengths, room, key=lambda last: self.sequence_gib(last + 1))
 
     def layers(self) -> list[Layers]:
@@ -281,9 +295,9 @@ class _Case:
         unknown = []
         if self.model.weights_gb is None:
             unknown.append(f"the size of {self.model.id} is not known")
-        if self.model.architecture is None:
+        if self.shapes is None:
             unknown.append(f"the shapes of {self.model.id}, and so its KV cache, are not known")
-        elif unknown_shapes(self):
+        elif not self.countable:
             unknown.append(f"the size of a {self.asked.kv_dtype} KV cache is not known")
         if self.draft and not self.draft.weights_gb:
             unknown.append(f"the size of the draft {self.draft.id} is not known")
@@ -294,11 +308,10 @@ class _Case:
     def verdict(
         self, worse: float, better: float, each: float | None
     ) -> tuple[Verdict, tuple[str, ...]]:
-        pool = self.pool()
-        if pool is not None and pool + self.beyond > self.limit:
+        if self.pool is not None and self.pool + self.beyond > self.limit:
             return "does not fit", (
-                f"the engine may take {pool + self.beyond:.1f} GiB, and {self.limit:.1f} GiB is "
-                "the most that leaves the system its reserve",
+                f"the engine may take {self.pool + self.beyond:.1f} GiB, and "
+                f"{self.limit:.1f} GiB is the most that leaves the system its reserve",
             )
         needed = each or 0.0
         if better <= 0 or better < needed:
@@ -311,9 +324,8 @@ class _Case:
 
     def shortage(self, room: float, needed: float) -> str:
         if room <= 0:
-            weights = sum(term.gib for term in self.weights())
             return (
-                f"{weights:.1f} GiB of weights per Spark leave no room for a KV cache: "
+                f"{self.weights_gib:.1f} GiB of weights per Spark leave no room for a KV cache: "
                 f"{-room:.1f} GiB are missing"
             )
         return (
@@ -323,23 +335,9 @@ class _Case:
 
     def host_use(self, each: float | None) -> float | None:
         """The system, the engine's pool, and what stands beside the pool (better case)."""
-        system, pool = self.machine.gib("system_gib"), self.pool()
-        if pool is not None:
-            inside = self.engine.counts_overhead
-            return system + pool + (self.beyond if inside else self.overhead("low"))
+        system, overhead = self.machine.gib("system_gib"), self.overhead("low").gib
+        if self.pool is not None:
+            beside = self.beyond if self.engine.counts_overhead else overhead
+            return system + self.pool + beside
         kept = self.asked.kv_gib or each
-        if kept is None:
-            return None
-        return system + sum(term.gib for term in self.weights()) + kept + self.overhead("low")
-
-
-def unknown_shapes(case: _Case) -> bool:
-    """Whether the KV cache of one sequence cannot be computed."""
-    if case.model.architecture is None or case.context is None:
-        return True
-    try:
-        for kept in (case.asked.kv_dtype, case.asked.state_dtype):
-            element_bytes(kept)
-    except ArchitectureUnknown:
-        return True
-    return False
+        return None if kept is None else system + self.weights_gib + kept + overhead

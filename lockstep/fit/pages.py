@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lockstep.models.architecture import Layers, element_bytes
 from lockstep.recipes.sizing import Serving
@@ -38,19 +38,14 @@ def with_head(layers: Sequence[Layers]) -> list[Layers]:
 def sequence_bytes(layers: Sequence[Layers], tokens: int, asked: Serving) -> float:
     """Bytes of one sequence on one of the hosts that split each layer.
 
-    Args:
-        layers: Those of the model, then those of its draft.
-        tokens: Length of the sequence.
-        asked: What the recipe asks for.
-
-    Raises:
-        ArchitectureUnknown: a cache type whose size is not known.
+    `layers` are those of the model, then those of its draft. ArchitectureUnknown for a cache type
+    whose size is not known.
     """
     if all(group.kind in ("full", "mla") for group in layers):
         size, hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
         kept = math.ceil(tokens / BLOCK) * BLOCK
         return sum(group.bytes_for(kept, size, hosts) for group in layers)
-    pages = _Pages.of(layers, asked)
+    pages = _Pages(layers, asked)
     in_flight = _BATCHES * (asked.batched_tokens or BATCHED_TOKENS)
 
     def blocks(group: Layers) -> int:
@@ -74,37 +69,30 @@ def state_blocks(layers: Sequence[Layers], room: float, asked: Serving) -> int |
     """
     if asked.eager or not any(group.kind == "recurrent" for group in layers):
         return None
-    return max(0, int(room // _Pages.of(layers, asked).block_bytes))
+    return max(0, int(room // _Pages(layers, asked).block_bytes))
 
 
-@dataclass(frozen=True)
 class _Pages:
     """How a hybrid model's layers share blocks of one size."""
 
-    layers: Sequence[Layers]
-    size: float
-    hosts: int
-    drafted: int
-    block: int
-    page: float
-    length: int
-
-    @classmethod
-    def of(cls, layers: Sequence[Layers], asked: Serving) -> _Pages:
-        size, hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
+    def __init__(self, layers: Sequence[Layers], asked: Serving) -> None:
+        self.size, self.hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
         if asked.state_dtype != "auto":
             own = int(element_bytes(asked.state_dtype))
             layers = [replace(group, state_bytes=own) for group in layers]
-        drafted = asked.draft_tokens or 0
-        states = [group.state_page(hosts, drafted) for group in layers if group.kind == "recurrent"]
-        token = [group.token_bytes(size, hosts) for group in layers if group.kind != "recurrent"]
-        block = BLOCK
+        self.layers, self.drafted = layers, asked.draft_tokens or 0
+        states = [
+            group.state_page(self.hosts, self.drafted)
+            for group in layers
+            if group.kind == "recurrent"
+        ]
+        token = [self._token(group) for group in layers if group.kind != "recurrent"]
+        self.block = BLOCK
         if states and token:
-            block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
-        page = max([*states, *(block * each for each in token)])
+            self.block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
+        self.page = max([*states, *(self.block * each for each in token)])
         fewest, most = (pick(group.count for group in layers) for pick in (min, max))
-        length = most if most < 1.5 * fewest else fewest
-        return cls(layers, size, hosts, drafted, block, page, length)
+        self.length = most if most < 1.5 * fewest else fewest
 
     @property
     def block_bytes(self) -> float:
@@ -113,5 +101,8 @@ class _Pages:
 
     def span(self, group: Layers) -> int:
         """Tokens in a page of these layers."""
-        own = self.block * group.token_bytes(self.size, self.hosts)
+        own = self.block * self._token(group)
         return self.block * int(self.page // own) if self.page % own == 0 else self.block
+
+    def _token(self, group: Layers) -> float:
+        return group.token_bytes(self.size, self.hosts)

@@ -40,11 +40,8 @@ _PICTURES_GIB = 0.5
 def overhead_gib(shapes: Architecture, asked: Serving, *, vision: bool | None) -> float | None:
     """What vLLM keeps beside weights and KV cache, GiB; None for what was not measured.
 
-    Args:
-        shapes: Those of the model.
-        asked: What the recipe asks for.
-        vision: Whether the model sees pictures. A mixture of which nobody said it does, as those
-            that were started do.
+    `vision`: whether the model sees pictures. A mixture of which nobody said it does, as those that
+    were started do.
     """
     if asked.hosts > 1 or asked.kind != "chat":
         return None
@@ -73,14 +70,14 @@ def first_runner(shapes: Architecture, asked: Serving) -> float | None:
     copy of its table of words.
     """
     steps = _steps(shapes)
-    if not steps or shapes.vocabulary is None:
+    if not steps or shapes.vocabulary is None or shapes.width is None:
         return None
-    tokens, sequences = _tokens(asked), asked.sequences or SEQUENCES
+    tokens, sequences = asked.batched_tokens or BATCHED_TOKENS, asked.sequences or SEQUENCES
     word = _DRAFTED if asked.speculative else _SAMPLED
-    workspace = 4 * (shapes.experts or 0) * (shapes.width or 0) * tokens
+    workspace = 4 * (shapes.experts or 0) * shapes.width * tokens
     sampler = word * sequences * shapes.vocabulary + workspace + _SAMPLER
     # As in the second runner: Qwen3-8B with n-grams and 64 sequences held it, 2026-11-25.
-    words = _words(shapes.vocabulary, shapes.width or 0, tokens) if shapes.dense else 0
+    words = _words(shapes.vocabulary, shapes.width, tokens) if shapes.dense else 0
     return max(sampler, words, *(once + each * tokens for once, each in steps))
 
 
@@ -93,7 +90,7 @@ def second_runner(shapes: Architecture, asked: Serving) -> float | None:
     steps = _steps(shapes)
     if not steps or shapes.vocabulary is None or shapes.width is None:
         return None
-    tokens = _tokens(asked)
+    tokens = asked.batched_tokens or BATCHED_TOKENS
     table, step = shapes.vocabulary * shapes.width, shapes.width * tokens
     if asked.speculative:
         return max(_EAGLE + _EAGLE_WORD * table + _EAGLE_TOKEN * step, _EAGLE_STEP * step)
@@ -116,10 +113,6 @@ def graphs_gib(asked: Serving) -> float:
     of 512 at most, twice the sequences, so it grows up to 256 of them.
     """
     return 0.1 + 0.4 * min(asked.sequences or SEQUENCES, 256) / 256
-
-
-def _tokens(asked: Serving) -> int:
-    return asked.batched_tokens or BATCHED_TOKENS
 
 
 def _steps(shapes: Architecture) -> tuple[tuple[float, float], ...]:

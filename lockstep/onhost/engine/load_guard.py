@@ -55,21 +55,18 @@ class LoadGuard:
         before = self._free()
         if before >= self.floor_gib or self.now() < self._rest_until:
             return
-        meminfo.free_pages(self.proc, self._say)
+        due = self.now() - self._told >= _TELL_EVERY_S
+        meminfo.free_pages(self.proc, self.tell if due else lambda _: None)
         self._drops += 1
         after = self._free()
         if after < self.floor_gib:
             self._rest_until = self.now() + _NO_HELP_S
-        if self.now() - self._told >= _TELL_EVERY_S:
+        if due:
             self._told = self.now()
             self.tell(
                 f"{before:.1f} GiB free, less than {self.floor_gib:.1f}: page cache dropped, "
                 f"{after:.1f} GiB free now" + (f" (time {self._drops})" if self._drops > 1 else "")
             )
-
-    def _say(self, what: str) -> None:
-        if self.now() - self._told >= _TELL_EVERY_S:
-            self.tell(what)
 
     def _free(self) -> float:
         """MemFree, GiB; infinite where it cannot be read, which nothing is done about."""

@@ -6,8 +6,9 @@ import re
 
 from lockstep.onhost import engines
 
+_OURS = re.compile(r"lockstep (?:gate|ready|roles): (?P<text>.+)")
 _PHASES = (
-    (re.compile(r"lockstep (?:gate|ready|roles): (?P<text>.+)"), "{text}"),
+    (_OURS, "{text}"),
     *(phase for engine in engines.ENGINES.values() for phase in engine.phases),
 )
 _ERROR = re.compile(r"\bERROR\b|[Ee]rror[:\s]|FATAL|Killed|refused")
@@ -23,7 +24,6 @@ def phase(line: str) -> str | None:
 
 def reason(lines: list[str]) -> list[str]:
     """Of a failed unit's last lines, the few that say why: our own verdict, else the errors."""
-    own = [line for line in lines if re.search(r"lockstep (gate|ready|roles): ", line)]
-    verdict = [line for line in own[-1:] if phase(line)]
+    verdict = [line for line in lines if _OURS.search(line)][-1:]
     errors = [line for line in lines if _ERROR.search(line) and " WARNING " not in line]
-    return [*dict.fromkeys([*errors[-3:], *verdict])] or lines[-5:]
+    return list(dict.fromkeys([*errors[-3:], *verdict])) or lines[-5:]

@@ -69,7 +69,7 @@ def check_health(target: config.Target, timeout: float = 5.0) -> None:
     vLLM's port refuses connections while it loads, SGLang answers 503. A green answer does not
     mean that the engine generates: that is what `canary` is for.
     """
-    _exchange(urllib.request.Request(f"{_base(target)}/health"), timeout)
+    _asked(target, "/health", timeout)
 
 
 def counters(
@@ -79,16 +79,15 @@ def counters(
 
     NotReady when nothing answers.
     """
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    request = urllib.request.Request(f"{_base(target)}/metrics", headers=headers)
     try:
-        return engines.counters(_exchange(request, timeout).decode("utf-8", "replace"))
+        page = _asked(target, "/metrics", timeout, key)
     except Refused:
         return None
     except NotReady as answer:
         if str(answer).startswith(("HTTP 404", "HTTP 501")):
             return None
         raise
+    return engines.counters(page.decode("utf-8", "replace"))
 
 
 def canary(target: config.Target, key: str | None, timeout: float, tokens: int = 16) -> str:
@@ -130,7 +129,7 @@ def embed(
 
     Raises as `canary` does.
     """
-    answer = _post(target, key, "/v1/embeddings", {"input": list(texts)}, timeout)
+    answer = _asked(target, "/v1/embeddings", timeout, key, {"input": list(texts)})
     try:
         parts = sorted(json.loads(answer)["data"], key=lambda part: part["index"])
         vectors = [[float(number) for number in part["embedding"]] for part in parts]
@@ -152,7 +151,7 @@ def rerank(
     Raises as `canary` does.
     """
     body = {"query": query, "documents": list(texts)}
-    answer = _post(target, key, "/v1/rerank", body, timeout)
+    answer = _asked(target, "/v1/rerank", timeout, key, body)
     try:
         found = json.loads(answer)
         # vLLM and llama.cpp answer as Jina does, SGLang with a list (serving_rerank.py of 0.5.23).
@@ -185,40 +184,6 @@ def generate(
     started = time.monotonic()
     answer = chat(target, key, prompt, timeout, more)
     seconds = time.monotonic() - started
-    count, text = _generated(answer)
-    if count < 1 or not text:
-        raise NotReady(f"the engine answered without a token: {answer[:200]!r}")
-    return Generated(count, seconds, text)
-
-
-def chat(
-    target: config.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
-) -> bytes:
-    """The whole answer to a prompt at temperature 0, as it came; see `generate`."""
-    body = {
-        "messages": [{"role": "user", "content": prompt}],
-        "temperature": 0,
-        "stream": False,
-        **more,
-    }
-    return _post(target, key, "/v1/chat/completions", body, timeout)
-
-
-def _post(
-    target: config.Target, key: str | None, path: str, body: dict[str, Any], timeout: float
-) -> bytes:
-    headers = {"Content-Type": "application/json"}
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    data = json.dumps({"model": target.model, **body}).encode()
-    return _exchange(urllib.request.Request(f"{_base(target)}{path}", data, headers), timeout)
-
-
-def _base(target: config.Target) -> str:
-    return target.url.rstrip("/").removesuffix("/v1")
-
-
-def _generated(answer: bytes) -> tuple[int, str]:
     # A reasoning model may spend all its tokens on thinking; vLLM calls that `reasoning`,
     # SGLang and older vLLM `reasoning_content`.
     keys = ("content", "reasoning", "reasoning_content")
@@ -228,10 +193,21 @@ def _generated(answer: bytes) -> tuple[int, str]:
             count = int((part.get("usage") or {}).get("completion_tokens", count))
             for choice in part["choices"]:
                 message = choice.get("message") or choice.get("delta") or {}
-                text += "".join(str(message.get(key) or "") for key in keys)
+                text += "".join(str(message.get(each) or "") for each in keys)
     except (ValueError, LookupError, TypeError, AttributeError):
-        return 0, ""
-    return count, text
+        count = 0
+    if count < 1 or not text:
+        raise NotReady(f"the engine answered without a token: {answer[:200]!r}")
+    return Generated(count, seconds, text)
+
+
+def chat(
+    target: config.Target, key: str | None, prompt: str, timeout: float, more: dict[str, Any]
+) -> bytes:
+    """The whole answer to a prompt at temperature 0, as it came; see `generate`."""
+    messages = [{"role": "user", "content": prompt}]
+    body = {"messages": messages, "temperature": 0, "stream": False, **more}
+    return _asked(target, "/v1/chat/completions", timeout, key, body)
 
 
 def _parts(answer: bytes) -> list[Any]:
@@ -242,7 +218,20 @@ def _parts(answer: bytes) -> list[Any]:
     return [json.loads(line) for line in lines if line and line != b"[DONE]"]
 
 
-def _exchange(request: urllib.request.Request, timeout: float) -> bytes:
+def _asked(
+    target: config.Target,
+    path: str,
+    timeout: float,
+    key: str | None = None,
+    body: dict[str, Any] | None = None,
+) -> bytes:
+    """The answer to a GET, or to a POST where there is a body."""
+    request = urllib.request.Request(target.url.rstrip("/").removesuffix("/v1") + path)
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    if body is not None:
+        request.add_header("Content-Type", "application/json")
+        request.data = json.dumps({"model": target.model, **body}).encode()
     # An engine is always on this machine: a proxy from the environment must not see the request.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
@@ -252,9 +241,8 @@ def _exchange(request: urllib.request.Request, timeout: float) -> bytes:
         with error:
             detail = error.read(400).decode("utf-8", "replace").strip()
         message = f"HTTP {error.code} {detail}".strip()
-        if 400 <= error.code < 500 and error.code not in (404, 408, 425, 429):
-            raise Refused(message) from error
-        if error.code == 404 and "model" in detail:
+        refused = 400 <= error.code < 500 and error.code not in (404, 408, 425, 429)
+        if refused or (error.code == 404 and "model" in detail):
             raise Refused(message) from error
         raise NotReady(message) from error
     except (OSError, http.client.HTTPException) as error:

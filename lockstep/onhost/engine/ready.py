@@ -14,12 +14,14 @@ exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else 
 
 from __future__ import annotations
 
+import os
+import select
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent import futures
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from lockstep.onhost import engines
@@ -34,71 +36,63 @@ EXIT_NONSENSE = 5
 
 # A 5xx or a broken connection right after /health turned green may be an engine still warming up.
 _CANARY_GRACE_S = 60.0
+# A start must not end later than the engine is ready.
+_AGAIN_S = 0.5
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class MainProcess:
-    """The unit's main process, told apart from a later one with the same id by its start time."""
+    """The unit's main process, by a descriptor, which no later process with its id shares."""
 
-    pid: int
-    started: str
-    proc: Path
-
-    @classmethod
-    def watch(cls, pid: int, proc: Path = Path("/proc")) -> MainProcess:
+    def __init__(self, pid: int) -> None:
         """Remember process `pid`; Problem when it is dead already."""
-        process = cls(pid, _start_time(pid, proc), proc)
-        process.check()
-        return process
+        self.pid = pid
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except OSError as error:
+            raise self._died() from error
+        self.check()
 
-    def check(self) -> None:
-        """Problem when the process has died, also when nobody has reaped it yet."""
-        if not self.started or _start_time(self.pid, self.proc) != self.started:
-            raise errors.Problem(
-                f"the engine's main process {self.pid} died before the engine was ready. "
-                "Its last lines in this journal say why",
-                EXIT_DIED,
-            )
+    def check(self, within_s: float = 0.0) -> None:
+        """Problem when the process has died, or dies within so many seconds.
 
+        One that nobody has reaped yet counts as dead.
+        """
+        if select.select([self._descriptor], [], [], within_s)[0]:
+            raise self._died()
 
-def _start_time(pid: int, proc: Path) -> str:
-    """Field `starttime` of /proc/PID/stat, or nothing for a process that is gone or a zombie."""
-    try:
-        stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    # The command name (field 2) stands in parentheses and may itself contain spaces and these.
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in ("Z", "X", "x") else fields[19]
+    def _died(self) -> errors.Problem:
+        return errors.Problem(
+            f"the engine's main process {self.pid} died before the engine was ready. "
+            "Its last lines in this journal say why",
+            EXIT_DIED,
+        )
 
 
+@dataclass
 class Waiter:
     """Polls one engine until its canary has sung; `tell` gets the lines for the journal."""
 
-    def __init__(
-        self, target: config.Target, process: MainProcess, tell: Callable[[str], None]
-    ) -> None:
-        self._target = target
-        self._process = process
-        self._tell = tell
-        self._started = time.monotonic()
+    target: config.Target
+    process: MainProcess
+    tell: Callable[[str], None]
+    began: float = field(default_factory=time.monotonic)
 
     def wait(self, key: str | None) -> str:
         """What the canary brought; Problem when it does not come within the start time-out."""
         # An engine says nothing before it has imported itself, which takes half a minute and more.
-        self._tell("loading the engine's program")
+        self.tell("loading the engine's program")
         self._wait_for_health()
-        self._tell(f"/health is green after {self._waited():.0f} s, asking for a token")
+        self.tell(f"/health is green after {self._waited():.0f} s, asking for a token")
         return self._wait_for_token(key)
 
     def make_sense(self, key: str | None, paths: layout.Paths) -> str:
         """What its answers were judged; Problem when they are nonsense."""
-        record = sense_record.accepted(paths, self._target)
-        verdict = self._watched(partial(sense.look, self._target, key, record))
+        record = sense_record.accepted(paths, self.target)
+        verdict = self._watched(partial(sense.look, self.target, key, record))
         try:
-            note = sense_record.keep(paths, self._target, verdict, self._process.pid)
+            note = sense_record.keep(paths, self.target, verdict, self.process.pid)
         except OSError as error:
             note = f"not noted: {errors.why(error)}"
         if verdict.state != "nonsense":
@@ -108,44 +102,41 @@ class Waiter:
             "another image, quantisation or draft; an earlier generation by `lockstep rollback`"
         )
         if verdict.by_record:
-            remedy = (
-                "check the weights; where the difference is meant: sudo "
-                f"{' '.join(command('sense', self._target.name, '--forget'))}"
-            )
+            forget = " ".join(command("sense", self.target.name, "--forget"))
+            remedy = f"check the weights; where the difference is meant: sudo {forget}"
         raise errors.Problem(
-            f"it generates, but {self._target.name} {verdict.words}. Remedy: {remedy}. "
+            f"it generates, but {self.target.name} {verdict.words}. Remedy: {remedy}. "
             'Or `sense: "off"` of the target',
             EXIT_NONSENSE,
         )
 
     def _wait_for_health(self) -> None:
-        limit = self._target.start_timeout_s
+        limit = self.target.start_timeout_s
         while True:
             try:
-                self._watched(partial(openai_api.check_health, self._target))
+                self._watched(partial(openai_api.check_health, self.target))
                 return
             except (openai_api.NotReady, openai_api.Refused) as answer:
                 if self._waited() >= limit:
                     raise errors.Problem(
                         f"not ready after {self._waited():.0f} s (start_timeout_s {limit:.0f}): "
-                        f"{self._target.url}/health: {answer}"
+                        f"{self.target.url}/health: {answer}"
                     ) from answer
-            self._pause()
+            self.process.check(_AGAIN_S)
 
     def _wait_for_token(self, key: str | None) -> str:
         first = time.monotonic()
         while True:
-            left = self._target.start_timeout_s - self._waited()
-            timeout = max(1.0, min(left, self._target.canary_timeout_s))
+            left = self.target.start_timeout_s - self._waited()
+            timeout = max(1.0, min(left, self.target.canary_timeout_s))
             try:
-                ask = partial(openai_api.canary, self._target, key, timeout)
-                return self._watched(ask)
+                return self._watched(partial(openai_api.canary, self.target, key, timeout))
             except (openai_api.Refused, openai_api.Nonsense) as answer:
                 raise self._canary_failed(answer) from answer
             except openai_api.NotReady as answer:
                 if time.monotonic() - first >= min(left, _CANARY_GRACE_S):
                     raise self._canary_failed(answer) from answer
-            self._pause()
+            self.process.check(_AGAIN_S)
 
     def _canary_failed(self, answer: Exception) -> errors.Problem:
         if isinstance(answer, openai_api.Refused):
@@ -153,39 +144,29 @@ class Waiter:
         else:
             remedy = "the engine is wedged or broken: its lines in this journal say why"
         return errors.Problem(
-            f"/health is green, but model {self._target.model!r} fails the canary: {answer}. "
+            f"/health is green, but model {self.target.model!r} fails the canary: {answer}. "
             f"Remedy: {remedy}",
             EXIT_CANARY,
         )
 
     def _watched(self, ask: Callable[[], T]) -> T:
         """Run `ask` in a thread and watch the main process until it answers."""
-        result: list[T] = []
-        failure: list[Exception] = []
+        answer = futures.Future[T]()
 
         def work() -> None:
             try:
-                result.append(ask())
-            except Exception as error:
-                failure.append(error)
+                answer.set_result(ask())
+            except BaseException as error:
+                answer.set_exception(error)
 
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        while thread.is_alive():
-            self._process.check()
-            thread.join(0.2)
-        if failure:
-            raise failure[0]
-        return result[0]
-
-    def _pause(self) -> None:
-        # A fresh look each half second: a start must not end later than the engine is ready.
-        self._process.check()
-        time.sleep(0.5)
-        self._process.check()
+        threading.Thread(target=work, daemon=True).start()
+        while not answer.done():
+            self.process.check()
+            futures.wait([answer], 0.2)
+        return answer.result()
 
     def _waited(self) -> float:
-        return time.monotonic() - self._started
+        return time.monotonic() - self.began
 
 
 def tell(line: str) -> None:
@@ -206,7 +187,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
     orderly_end.leave_behind(command(*end))
     key = openai_api.api_key(target)
-    waiter = Waiter(target, MainProcess.watch(options.main_pid), tell)
+    waiter = Waiter(target, MainProcess(options.main_pid), tell)
     with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)
     tell(f"{target.name} answered with {answer}")

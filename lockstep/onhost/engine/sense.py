@@ -73,86 +73,34 @@ class Verdict:
     @property
     def words(self) -> str:
         """One sentence for the operator."""
-        wrong = [f"{look.probe}: {look.words}" for look in self.looks if look.state == "nonsense"]
-        silent = [f"{look.probe}: {look.words}" for look in self.looks if look.state == "untold"]
-        sound = [look.probe for look in self.looks if look.state == "sound"]
         how = f" ({RECORDED})" if self.by_record else ""
-        if wrong:
-            return f"talks nonsense{how}: {'; '.join(wrong)}"
-        said = f"makes sense{how}: {', '.join(sound)}" if sound else f"sense is not known{how}"
-        return said + (f"; could not be asked: {'; '.join(silent)}" if silent else "")
+        if wrong := self._of("nonsense"):
+            return f"talks nonsense{how}: {wrong}"
+        sound = ", ".join(look.probe for look in self.looks if look.state == "sound")
+        said = f"makes sense{how}: {sound}" if sound else f"sense is not known{how}"
+        silent = self._of("untold")
+        return said + (f"; could not be asked: {silent}" if silent else "")
 
-
-@dataclass
-class _Talk:
-    """Asks one engine, and remembers what it does not take.
-
-    Attributes:
-        off: Whether a request may turn thinking off: some tokenizers refuse the key.
-        logprobs: Whether it gives log-probabilities.
-        why: Why it gives none.
-    """
-
-    target: config.Target
-    key: str | None
-    off: bool = True
-    logprobs: bool = True
-    why: str = "the engine gives none"
-
-    def ask(self, probe: probes.Probe) -> probes.Answer:
-        """One answer. NotReady or Refused as the engine says, ValueError for what is no answer."""
-        while True:
-            try:
-                return probes.parsed(self._asked(probe))
-            except (openai_api.Refused, openai_api.NotReady) as answer:
-                if not self._without(str(answer), isinstance(answer, openai_api.Refused)):
-                    raise
-
-    def _without(self, said: str, refused: bool) -> bool:
-        """Leave out one key that the engine may have refused; whether there was one."""
-        if "JSON compliant" in said and self.logprobs:
-            raise ValueError(f"log-probabilities that are no numbers ({said[:120]})")
-        if refused and self.off and "logprob" not in said:
-            self.off = False
-        elif self.logprobs and (refused or said.startswith("HTTP 5")):
-            self.logprobs, self.why = False, said[:120]
-        else:
-            return False
-        return True
-
-    def _asked(self, probe: probes.Probe) -> bytes:
-        recorded = self.target.sense == "record"
-        more: dict[str, Any] = {"max_tokens": RECORD_TOKENS if recorded else MOST_TOKENS}
-        if self.off:
-            more |= THINKING_OFF
-        if self.logprobs:
-            more["logprobs"] = True
-            if recorded:
-                more["top_logprobs"] = RECORD_OTHERS
-        body = {**more, **probe.more}
-        return openai_api.chat(self.target, self.key, probe.prompt, ANSWER_S, body)
+    def _of(self, state: State) -> str:
+        every = (f"{look.probe}: {look.words}" for look in self.looks if look.state == state)
+        return "; ".join(every)
 
 
 def look(
     target: config.Target, key: str | None, record: Mapping[str, Any] | None = None
 ) -> Verdict:
-    """Ask a target all of its questions, and judge. Ends at the first nonsense.
+    """Ask `target.url` all of its questions, and judge. Ends at the first nonsense.
 
-    Args:
-        target: `target.url` is asked.
-        key: Its API key.
-        record: What was accepted of this target, as `Verdict.answers`; None: nothing was.
+    `record` is what was accepted of this target, as `Verdict.answers`; None: nothing was.
     """
     began = time.monotonic()
     if target.kind != "chat":
         return Verdict((_pooled(target, key),), seconds=time.monotonic() - began)
-    talk = _Talk(target, key)
+    session = _Session(target, key, record or {})
     if not target.logprobs:
-        talk.logprobs, talk.why = False, "this engine ends when it is asked for them while drafting"
-    by_record = target.sense == "record"
-    session = _Session(talk, record if by_record else None)
+        session.no_logprobs = "this engine ends when it is asked for them while drafting"
     pair = (probes.ECHO, probes.COUNT)
-    alone = pair if by_record or not target.tools else (*pair, probes.TOOL)
+    alone = pair if session.by_record or not target.tools else (*pair, probes.TOOL)
     for probe in alone:
         if session.ended or time.monotonic() - began > ENOUGH_S:
             break
@@ -161,15 +109,16 @@ def look(
         session.tolerance = TOLERANCE_TOGETHER
         with ThreadPoolExecutor(len(pair)) as pool:
             both = list(pool.map(session.judged, pair))
-        for probe, (state, words, _) in zip(pair, both, strict=True):
+        for probe, (state, words) in zip(pair, both, strict=True):
             if state == "nonsense":
                 words = f"right alone, but beside another request: {words}"
             session.add(f"{probe.name} of two at once", state, words)
     elif not session.ended:
         session.add("two at once", "untold", "alone it was not all answered, or not soon")
-    if not talk.logprobs:
-        session.add("log-probabilities", "untold", talk.why)
-    return Verdict(tuple(session.looks), by_record, time.monotonic() - began, session.answers)
+    if session.no_logprobs:
+        session.add("log-probabilities", "untold", session.no_logprobs)
+    seconds = time.monotonic() - began
+    return Verdict(tuple(session.looks), session.by_record, seconds, session.answers)
 
 
 def _pooled(target: config.Target, key: str | None) -> Look:
@@ -187,44 +136,90 @@ def _pooled(target: config.Target, key: str | None) -> Look:
 
 @dataclass
 class _Session:
-    talk: _Talk
-    record: Mapping[str, Any] | None
+    """Asks one engine, remembers what it does not take, and judges.
+
+    Attributes:
+        record: What was accepted of it; {}: nothing was.
+        off: Whether a request may turn thinking off: some tokenizers refuse the key.
+        no_logprobs: Why it gives no log-probabilities; "" while it may.
+    """
+
+    target: config.Target
+    key: str | None
+    record: Mapping[str, Any]
+    off: bool = True
+    no_logprobs: str = ""
     tolerance: float = TOLERANCE
     looks: list[Look] = field(default_factory=list)
     answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
+    def by_record(self) -> bool:
+        return self.target.sense == "record"
+
+    @property
     def ended(self) -> bool:
         return bool(self.looks) and self.looks[-1].state == "nonsense"
 
-    def add(self, name: str, state: State, words: str, answer: probes.Answer | None = None) -> None:
+    def add(self, name: str, state: State, words: str) -> None:
         self.looks.append(Look(name, state, words))
-        if answer is not None:
-            kept = {"sha256": answer.sha256, "leading": probes.leading(answer)}
-            self.answers[name] = kept
 
-    def judged(self, probe: probes.Probe) -> tuple[State, str, probes.Answer | None]:
+    def judged(self, probe: probes.Probe) -> tuple[State, str]:
+        """What a question brought. The first answer is kept, which was asked for alone."""
         try:
-            answer = self.talk.ask(probe)
+            answer = self._answer(probe)
         except openai_api.Refused as said:
-            return "untold", str(said)[:160], None
+            return "untold", str(said)[:160]
         except openai_api.NotReady as said:
-            return "nonsense", f"expected {probe.expected}, no answer came ({said})"[:240], None
+            return "nonsense", f"expected {probe.expected}, no answer came ({said})"[:240]
         except ValueError as said:
-            return "nonsense", f"expected {probe.expected}, came {said}", None
-        if self.talk.target.sense == "record":
-            return *self._by_record(probe, answer), answer
+            return "nonsense", f"expected {probe.expected}, came {said}"
+        kept = {"sha256": answer.sha256, "leading": probes.leading(answer)}
+        self.answers.setdefault(probe.name, kept)
+        if self.by_record:
+            return self._compared(probe, answer)
         if wrong := probe.wrong(answer):
-            return "nonsense", f"expected {probe.expected}, came {wrong}", answer
+            return "nonsense", f"expected {probe.expected}, came {wrong}"
         why = probe.untold(answer)
-        return ("untold" if why else "sound"), why, answer
+        return ("untold" if why else "sound"), why
 
-    def _by_record(self, probe: probes.Probe, answer: probes.Answer) -> tuple[State, str]:
+    def _answer(self, probe: probes.Probe) -> probes.Answer:
+        """One answer. NotReady or Refused as the engine says, ValueError for what is no answer."""
+        while True:
+            more: dict[str, Any] = {"max_tokens": RECORD_TOKENS if self.by_record else MOST_TOKENS}
+            if self.off:
+                more |= THINKING_OFF
+            if not self.no_logprobs:
+                more["logprobs"] = True
+                if self.by_record:
+                    more["top_logprobs"] = RECORD_OTHERS
+            body = {**more, **probe.more}
+            try:
+                raw = openai_api.chat(self.target, self.key, probe.prompt, ANSWER_S, body)
+                return probes.parsed(raw)
+            except (openai_api.Refused, openai_api.NotReady) as answer:
+                if not self._without(str(answer), isinstance(answer, openai_api.Refused)):
+                    raise
+
+    def _without(self, said: str, refused: bool) -> bool:
+        """Leave out one key that the engine may have refused; whether there was one."""
+        if "JSON compliant" in said and not self.no_logprobs:
+            raise ValueError(f"log-probabilities that are no numbers ({said[:120]})")
+        if refused and self.off and "logprob" not in said:
+            self.off = False
+        elif not self.no_logprobs and (refused or said.startswith("HTTP 5")):
+            self.no_logprobs = said[:120]
+        else:
+            return False
+        return True
+
+    def _compared(self, probe: probes.Probe, answer: probes.Answer) -> tuple[State, str]:
+        """Judged by its record."""
         if not answer.tokens:
             return "nonsense", "no token came"
         if wrong := probes.not_finite(answer):
             return "nonsense", f"came {wrong}"
-        kept = (self.record or {}).get(probe.name)
+        kept = self.record.get(probe.name)
         if kept is None:
             return "sound", ""
         if not (answer.leading and kept["leading"]):

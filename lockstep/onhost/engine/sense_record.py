@@ -6,7 +6,6 @@ one, and a return to the previous generation finds its own again.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -44,25 +43,21 @@ def keep(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid
     Sound answers without a record become it.
     """
     with _alone(paths):
-        return _kept(paths, target, verdict, pid)
-
-
-def _kept(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid: int) -> str:
-    seen = Seen(pid, time.time(), verdict.state, verdict.words)
-    atomic.write_json(paths.sensed, {**_read(paths.sensed), target.name: asdict(seen)})
-    if verdict.state != "sound" or accepted(paths, target) is not None:
-        return ""
-    entry = {
-        "answers": verdict.answers,
-        "judged": sense.RECORDED if verdict.by_record else "by right answers",
-        "recipe": target.recipe,
-        "image": target.image,
-        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-    }
-    every = _read(paths.senses)
-    of_target = {**every.get(target.name, {}), target.identity: entry}
-    newest = dict(list(of_target.items())[-_MOST:])
-    atomic.write_json(paths.senses, {**every, target.name: newest}, mode=0o600)
+        seen = Seen(pid, time.time(), verdict.state, verdict.words)
+        atomic.write_json(paths.sensed, {**_read(paths.sensed), target.name: asdict(seen)})
+        if verdict.state != "sound" or accepted(paths, target) is not None:
+            return ""
+        entry = {
+            "answers": verdict.answers,
+            "judged": sense.RECORDED if verdict.by_record else "by right answers",
+            "recipe": target.recipe,
+            "image": target.image,
+            "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        every = _read(paths.senses)
+        of_target = {**every.get(target.name, {}), target.identity: entry}
+        newest = dict(list(of_target.items())[-_MOST:])
+        atomic.write_json(paths.senses, {**every, target.name: newest}, mode=0o600)
     return "these answers are now its record" if verdict.by_record else ""
 
 
@@ -96,8 +91,5 @@ def _alone(paths: layout.Paths) -> AbstractContextManager[None]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    found = atomic.read_json(path)
     return found if isinstance(found, dict) else {}

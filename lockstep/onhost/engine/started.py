@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 # What systemd reads before the program.
@@ -56,11 +56,8 @@ def argv(
 ) -> list[str]:
     """The command line of the last ExecStart= of a unit with its drop-ins.
 
-    Args:
-        text: What `systemctl cat` says.
-        unit: Its name; an instance of a template has its own.
-        known: Its variables.
-        secret: Whether a variable is not to be told: its name stays.
+    `text` is what `systemctl cat` says, and `known` are the unit's variables. The name of one that
+    is `secret` stays in place of its value.
     """
     joined = re.sub(r"\\\n\s*", " ", text)
     found = re.findall(r"^ExecStart=(.+)$", joined, re.MULTILINE)
@@ -69,7 +66,7 @@ def argv(
     return [each for word in filled for each in _expanded(word, known, secret)]
 
 
-def _pairs(lines: Iterator[str] | Sequence[str]) -> Iterator[tuple[str, str]]:
+def _pairs(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         name, mark, value = line.partition("=")
         if mark:

@@ -258,7 +258,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if given.verb == "begin":
         begin(paths, given.unit, given.volume, given.image)
     elif given.verb == "ready":
-        process = MainProcess.watch(given.main_pid, paths.proc)
+        process = MainProcess(given.main_pid)
         ready(paths, given.unit, given.volume, given.image, given.url, process.check)
     elif given.verb == "ended":
         ended(paths, given.unit, os.environ.get("SERVICE_RESULT", "success"))

@@ -32,7 +32,7 @@ def test_every_key_is_documented() -> None:
 def test_every_finding_is_documented_and_no_other() -> None:
     files = ("recipe_checks.py", "command_checks.py", "cluster_findings.py")
     sources = "".join((ROOT / "lockstep/fit" / name).read_text() for name in files)
-    used = set(re.findall(r'(?:Finding|find|error)\(\s*f?"([a-z{}.-]+)"', sources))
+    used = set(re.findall(r'(?:finding|warning|error)\(\s*f?"([a-z{}.-]+)"', sources))
     families = {
         "{code}": ("licence", "draft-licence"),
         "{method}": ("eagle",),

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from lockstep.cli.main import main
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.cluster_findings import cluster_findings
-from lockstep.fit.command_checks import case_of
+from lockstep.fit.command_checks import Case
 from lockstep.fit.fit import fit
 from lockstep.models.architecture import Architecture, Layers
 from lockstep.models.known_models import Figure, Knowledge, Model
@@ -43,7 +43,7 @@ def codes(
     item: recipe_file.Recipe, hosts: int, known: Knowledge | None = None, **more: Any
 ) -> set[str]:
     overrides, version = more.pop("overrides", {}), more.pop("version", "0.32.0")
-    found = list(cluster_findings(case_of(item, known or model(), overrides, version, hosts)))
+    found = list(cluster_findings(Case(item, known or model(), overrides, version, hosts)))
     assert all(finding.severity == "error" and finding.remedy for finding in found)
     return {finding.code for finding in found}
 

@@ -7,24 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_card import KNOWN, answer
 
-from lockstep.fit import catalogue as catalogues
 from lockstep.fit.advice import advice, what_holds
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.pages import sequence_bytes
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, from_config
 from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
-from lockstep.recipes.sizing import Serving, serving
+from lockstep.recipes.sizing import Serving
 
-KNOWN = catalogues.load()
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
-
-
-def answer(name: str, **asked: object) -> Fit:
-    recipe = KNOWN.recipes[name]
-    changed = replace(serving(recipe), **asked) if asked else None  # type: ignore[arg-type]
-    return fit(recipe, KNOWN.knowledge, asked=changed)
 
 
 def weights(model: str) -> float:

@@ -6,16 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_card import KNOWN, answer
 
 from lab.content.standin import memory as standin
 from lab.content.standin.arguments import parse
-from lockstep.fit import catalogue as catalogues
-from lockstep.fit.fit import Fit, fit
+from lockstep.fit.fit import fit
 from lockstep.onhost.core.need import Need
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.sizing import serving
 
-KNOWN = catalogues.load()
 EAGLE = "mistral-small-4-119b-nvfp4-sglang-eagle"
 PLAIN = "mistral-small-4-119b-nvfp4-sglang"
 FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
@@ -23,12 +22,6 @@ QWEN = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
 START = 2.7
 # What a mixture on vLLM takes beyond its share once it serves.
 BEYOND = 0.9
-
-
-def answer(name: str, **asked: object) -> Fit:
-    recipe = KNOWN.recipes[name]
-    changed = replace(serving(recipe), **asked) if asked else None  # type: ignore[arg-type]
-    return fit(recipe, KNOWN.knowledge, asked=changed)
 
 
 def need(name: str, **asked: object) -> Need:

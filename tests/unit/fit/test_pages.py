@@ -6,36 +6,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_card import CARD, KNOWN, dense_model
 
-from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import fit
 from lockstep.fit.pages import sequence_bytes, state_blocks, with_head
-from lockstep.models.architecture import Architecture, Layers
-from lockstep.models.known_models import GIB, Knowledge, Model
+from lockstep.models.architecture import Layers
+from lockstep.models.known_models import GIB, Knowledge
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving
 
-KNOWN = catalogues.load()
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
 MIXTURE = "Qwen/Qwen3.6-35B-A3B"
-SPARK = KNOWN.knowledge.hardware["dgx-spark"]
-CARD = replace(
-    SPARK,
-    memory_total_gib=replace(SPARK.memory_total_gib, value=139.8),
-    reserve_gib=replace(SPARK.reserve_gib, value=1),
-)
-
-
-def dense(name: str, layers: int, width: int, weights_gib: float) -> Model:
-    kept = (Layers("full", layers, kv_heads=8, head_dim=128),)
-    shapes = Architecture(kept, 40960, dense=True, vocabulary=151936, width=width)
-    size = replace(SPARK.memory_total_gib, value=weights_gib * GIB / 1e9, unit="GB")
-    return Model(name, weights_gb=size, architecture=shapes)
-
-
 MODELS = {
-    "Qwen3-8B": dense("Qwen3-8B", 36, 4096, 15.27),
-    "Qwen3-0.6B": dense("Qwen3-0.6B", 28, 1024, 1.12),
+    "Qwen3-8B": dense_model("Qwen3-8B", 36, 4096, 15.27),
+    "Qwen3-0.6B": dense_model("Qwen3-0.6B", 28, 1024, 1.12),
     MIXTURE: KNOWN.knowledge.model(MIXTURE),
 }
 KNOWLEDGE = Knowledge(MODELS, {"h200": CARD})

@@ -5,73 +5,53 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from a_card import CARD, KNOWN, dense, dense_model
 
-from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import OVERHEAD, fit
 from lockstep.fit.profile import first_runner, graphs_gib, overhead_gib, second_runner
 from lockstep.models.architecture import Architecture, Layers
 from lockstep.models.known_models import GIB, Knowledge, Model
 from lockstep.recipes.sizing import Serving, serving
 
-KNOWN = catalogues.load()
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
-SPARK = KNOWN.knowledge.hardware["dgx-spark"]
-CARD = replace(
-    SPARK,
-    memory_total_gib=replace(SPARK.memory_total_gib, value=139.8),
-    reserve_gib=replace(SPARK.reserve_gib, value=1),
+
+
+def shapes_of(model: Model) -> Architecture:
+    assert model.architecture is not None
+    return model.architecture
+
+
+QWEN_MODEL, MISTRAL_MODEL, GEMMA_MODEL = (
+    KNOWN.knowledge.model(name)
+    for name in (
+        "Qwen/Qwen3.6-35B-A3B",
+        "mistralai/Mistral-Small-4-119B-2603-NVFP4",
+        "RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic",
+    )
 )
-
-
-def dense(layers: int, width: int) -> Architecture:
-    shapes = (Layers("full", layers, kv_heads=8, head_dim=128),)
-    return Architecture(shapes, 40960, dense=True, vocabulary=151936, width=width)
-
-
-def shapes_of(model: str) -> Architecture:
-    shapes = KNOWN.knowledge.model(model).architecture
-    assert shapes is not None
-    return shapes
-
-
-MISTRAL_ID = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
-QWEN_ID = "Qwen/Qwen3.6-35B-A3B"
-MISTRAL, QWEN = shapes_of(MISTRAL_ID), shapes_of(QWEN_ID)
-GEMMA = shapes_of("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic")
-SMALL, LARGE = dense(28, 1024), dense(36, 4096)
+EIGHT_B = dense_model("Qwen/Qwen3-8B", 36, 4096, 15.27)
+QWEN, MISTRAL, GEMMA, LARGE = map(shapes_of, (QWEN_MODEL, MISTRAL_MODEL, GEMMA_MODEL, EIGHT_B))
+SMALL = dense(28, 1024)
 
 
 def at(sequences: int, tokens: int, draft: str | None = None) -> Serving:
     return Serving(sequences=sequences, batched_tokens=tokens, speculative=draft)
 
 
+def of_words(shapes: Architecture) -> Architecture:
+    return replace(shapes, vocabulary=262144)
+
+
 # Row of docs/cuda.md, runner, shapes, settings; GiB of the peak that was measured.
 STARTS = [
     ("Mistral Small 4, first", first_runner, MISTRAL, at(1024, 8192), 2.425),
-    (
-        "the same with V = 262,144",
-        first_runner,
-        replace(MISTRAL, vocabulary=262144),
-        at(1024, 8192),
-        4.239,
-    ),
+    ("the same with V = 262,144", first_runner, of_words(MISTRAL), at(1024, 8192), 4.239),
     ("Qwen3-0.6B, first", first_runner, SMALL, at(1024, 8192), 2.156),
-    (
-        "Qwen3-8B, drafting by n-grams, first",
-        first_runner,
-        LARGE,
-        at(1024, 8192, "ngram"),
-        4.534,
-    ),
-    (
-        "Qwen3-0.6B, drafting by n-grams, first",
-        first_runner,
-        SMALL,
-        at(256, 8192, "ngram"),
-        1.209,
-    ),
+    ("Qwen3-8B, drafting by n-grams, first", first_runner, LARGE, at(1024, 8192, "ngram"), 4.534),
+    ("Qwen3-0.6B, drafting by n-grams, first", first_runner, SMALL, at(256, 8192, "ngram"), 1.209),
     ("Qwen3.6-35B-A3B without pictures, first", first_runner, QWEN, at(4, 8192), 1.180),
     ("the same", first_runner, QWEN, at(4, 32768), 4.625),
     ("Mistral Small 4, first", first_runner, MISTRAL, at(4, 8192), 1.474),
@@ -79,13 +59,7 @@ STARTS = [
     ("the same", first_runner, MISTRAL, at(64, 32768), 4.173),
     ("Qwen3-8B, second", second_runner, LARGE, at(4, 8192), 1.285),
     ("Qwen3-8B, second", second_runner, LARGE, at(1024, 8192), 1.285),
-    (
-        "the same with V = 262,144",
-        second_runner,
-        replace(LARGE, vocabulary=262144),
-        at(1024, 8192),
-        2.125,
-    ),
+    ("the same with V = 262,144", second_runner, of_words(LARGE), at(1024, 8192), 2.125),
     ("Qwen3-8B, second", second_runner, LARGE, at(4, 32768), 3.090),
     ("Qwen3-0.6B, second", second_runner, SMALL, at(1024, 8192), 0.340),
     ("Qwen3-8B with EAGLE-3, second", second_runner, LARGE, at(4, 8192, "eagle3"), 1.875),
@@ -125,47 +99,29 @@ def test_the_peak_of_a_start_is_what_its_rule_gives(
 
 # Full starts: row of docs/cuda.md, model, share, settings; GiB of KV cache that vLLM gave. Of
 # Mistral only its ratio to an older prediction was kept: 125.82 - 65.94 - 5.4 GiB are 0.940 of it.
-SIZE = replace(SPARK.memory_total_gib, value=15.27 * GIB / 1e9, unit="GB")
 MTP = {"kv_dtype": "fp8", "prefix_caching": False, "speculative": "mtp", "draft_tokens": 2}
 ROOMS = [
+    ("Qwen3-8B, BF16", EIGHT_B, 0.5, {"context": 32768}, 53.12),
+    ("Qwen3.6-35B-A3B, BF16, 65536", QWEN_MODEL, 0.8, {"context": 65536}, 41.25),
     (
-        "Qwen3-8B, BF16",
-        Model("Qwen/Qwen3-8B", weights_gb=SIZE, architecture=LARGE),
-        0.5,
-        Serving(context=32768),
-        53.12,
+        *("the same with MTP of 2 tokens, FP8 cache, 262144", QWEN_MODEL, 0.7),
+        *({"context": 262144, "sequences": 4, **MTP}, 28.45),
     ),
     (
-        "Qwen3.6-35B-A3B, BF16, 65536",
-        KNOWN.knowledge.model(QWEN_ID),
-        0.8,
-        Serving(context=65536),
-        41.25,
-    ),
-    (
-        "the same with MTP of 2 tokens, FP8 cache, 262144",
-        KNOWN.knowledge.model(QWEN_ID),
-        0.7,
-        Serving(context=262144, sequences=4, **MTP),  # type: ignore[arg-type]
-        28.45,
-    ),
-    (
-        "Mistral Small 4, NVFP4 through Marlin, 262144",
-        KNOWN.knowledge.model(MISTRAL_ID),
-        0.9,
-        Serving(context=262144, sequences=128, batched_tokens=16384),
-        57.96,
+        *("Mistral Small 4, NVFP4 through Marlin, 262144", MISTRAL_MODEL, 0.9),
+        *({"context": 262144, "sequences": 128, "batched_tokens": 16384}, 57.96),
     ),
 ]
 
 
-@pytest.mark.parametrize(("row", "model", "share", "asked", "kv"), ROOMS)
+@pytest.mark.parametrize(("row", "model", "share", "settings", "kv"), ROOMS)
 def test_the_room_of_a_full_start_is_predicted_within_three_percent(
-    row: str, model: Model, share: float, asked: Serving, kv: float
+    row: str, model: Model, share: float, settings: dict[str, Any], kv: float
 ) -> None:
     recipe = replace(KNOWN.recipes["qwen3.6-35b-a3b-bf16"], model=model.id)
     knowledge = Knowledge({model.id: model}, {"h200": CARD})
-    found = fit(recipe, knowledge, machine="h200", asked=replace(asked, utilization=share))
+    asked = Serving(utilization=share, **settings)
+    found = fit(recipe, knowledge, machine="h200", asked=asked)
     assert found.room_gib
     assert found.room_gib[1] == pytest.approx(kv, rel=0.03)
     line = next(line for line in DOCUMENT.splitlines() if line.startswith(f"| {row} |"))

@@ -57,6 +57,13 @@ def test_glm_names_what_would_hold_it() -> None:
     assert finding.remedy.startswith("4 Sparks hold it")
 
 
+def test_a_recipe_of_its_family_that_cannot_run_hides_no_finding() -> None:
+    glm = KNOWN.recipes["glm-5.1-awq-int4"]
+    foreign = replace(KNOWN.recipes["glm-5.1-ud-iq2-m"], name="foreign", runtime="trtllm")
+    catalogue = replace(KNOWN, recipes={glm.name: glm, foreign.name: foreign})
+    assert "fit-none" in {item.code for item in check(glm, catalogue)}
+
+
 def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
     recipe = KNOWN.recipes["nemotron-3-super-120b-nvfp4"]
     finding = check(recipe, KNOWN)[0]

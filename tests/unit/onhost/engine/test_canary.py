@@ -9,13 +9,6 @@ from lockstep.onhost.core import config
 from lockstep.onhost.engine import openai_api
 
 
-@pytest.fixture
-def fake():
-    fake = FakeEngine()
-    yield fake
-    fake.close()
-
-
 def ask(fake: FakeEngine, kind: str, answer: object, code: int = 200) -> str:
     fake.chat = lambda _: (code, answer)
     target = config.Target("q", "q.service", fake.url, "served", 1.0, 5.0, kind=kind)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from local_server import refused_address
@@ -17,18 +18,6 @@ from lockstep.onhost.records import boots, ended
 
 
 @pytest.fixture
-def spoken():
-    return []
-
-
-@pytest.fixture
-def fake():
-    fake = FakeEngine()
-    yield fake
-    fake.close()
-
-
-@pytest.fixture
 def main_process():
     process = subprocess.Popen(["sleep", "60"])
     yield process
@@ -36,16 +25,22 @@ def main_process():
     process.wait()
 
 
-def waiter(url: str, pid: int, spoken: list[str], **values: float) -> ready.Waiter:
+def waiter(url: str, pid: int, spoken: list[str] | None = None, **values: float) -> ready.Waiter:
     fields = {"memory_gib": 1.0, "start_timeout_s": 30.0, **values}
     target = config.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
-    return ready.Waiter(target, ready.MainProcess.watch(pid), spoken.append)
+    tell = [].append if spoken is None else spoken.append
+    return ready.Waiter(target, ready.MainProcess(pid), tell)
 
 
-def test_a_generated_token_makes_it_ready(fake, main_process, spoken):
-    said = waiter(fake.url, main_process.pid, spoken).wait("s3cret")
+def failed(url: str, pid: int, words: str, **values: float) -> int:
+    """The exit code of a wait that ends with these words."""
+    with pytest.raises(errors.Problem, match=words) as problem:
+        waiter(url, pid, **values).wait(None)
+    return problem.value.code
 
-    assert said.startswith("2 tokens in ")
+
+def test_a_generated_token_makes_it_ready(fake, main_process):
+    assert waiter(fake.url, main_process.pid).wait("s3cret").startswith("2 tokens in ")
     assert fake.requests == [
         {
             "model": "qwen-served",
@@ -58,67 +53,53 @@ def test_a_generated_token_makes_it_ready(fake, main_process, spoken):
     assert fake.keys == ["Bearer s3cret"]
 
 
-def test_thinking_without_an_answer_counts_as_tokens(fake, main_process, spoken):
+def test_thinking_without_an_answer_counts_as_tokens(fake, main_process):
     fake.chat = lambda _: (200, fake.answer(None, 16, reasoning_content="The user"))
-
-    assert waiter(fake.url, main_process.pid, spoken).wait(None).startswith("16 tokens in ")
-
-
-@pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}])
-def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, spoken, answer):
-    fake.chat = lambda _: (200, answer)
-
-    with pytest.raises(errors.Problem, match="fails the canary") as problem:
-        waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
-    assert problem.value.code == 4
+    assert waiter(fake.url, main_process.pid).wait(None).startswith("16 tokens in ")
 
 
-def test_a_wedged_engine_that_never_answers_is_not_ready(fake, main_process, spoken):
+@pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
+def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, answer):
+    # None: it is wedged, and never answers.
     never = threading.Event()
-    fake.chat = lambda _: (200, never.wait(20))
-
-    with pytest.raises(errors.Problem, match="fails the canary") as problem:
-        waiter(fake.url, main_process.pid, spoken, start_timeout_s=1.0).wait(None)
+    fake.chat = lambda _: (200, never.wait(20) if answer is None else answer)
+    assert failed(fake.url, main_process.pid, "fails the canary", start_timeout_s=1.0) == 4
     never.set()
-    assert problem.value.code == 4
 
 
 @pytest.mark.parametrize(
-    ("code", "body"), [(401, {"error": "Unauthorized"}), (404, {"error": "model x not found"})]
+    ("kind", "code", "answer", "words"),
+    [
+        ("chat", 401, {"error": "Unauthorized"}, "fails the canary: HTTP 401"),
+        ("chat", 404, {"error": "model x not found"}, "fails the canary: HTTP 404"),
+        ("embedding", 200, {"data": []}, "fails the canary"),
+        ("rerank", 200, {"results": [{"index": 0, "relevance_score": 1}]}, "fails the canary"),
+    ],
 )
-def test_a_refused_canary_fails_at_once(fake, main_process, spoken, code, body):
-    fake.chat = lambda _: (code, body)
-
-    with pytest.raises(errors.Problem, match=f"HTTP {code}") as problem:
-        waiter(fake.url, main_process.pid, spoken, start_timeout_s=40.0).wait(None)
-    assert problem.value.code == 4
-
-
-@pytest.mark.parametrize(
-    ("kind", "answer"),
-    [("embedding", {"data": []}), ("rerank", {"results": [{"index": 0, "relevance_score": 1}]})],
-)
-def test_vectors_and_orders_that_are_none_fail_at_once(fake, main_process, spoken, kind, answer):
-    fake.chat = lambda _: (200, answer)
-
-    with pytest.raises(errors.Problem, match="fails the canary") as problem:
-        waiter(fake.url, main_process.pid, spoken, kind=kind).wait(None)
-    assert problem.value.code == 4
+def test_a_refusal_and_what_is_no_answer_fail_at_once(
+    fake, main_process, kind, code, answer, words
+):
+    fake.chat = lambda _: (code, answer)
+    assert failed(fake.url, main_process.pid, words, start_timeout_s=40.0, kind=kind) == 4
     assert len(fake.requests) == 1
 
 
-def test_a_warming_engine_gets_another_chance(fake, main_process, spoken):
+def test_a_warming_engine_gets_another_chance(fake, main_process):
     answers = [(503, {"error": "warming up"}), (200, fake.answer("hello", 2))]
     fake.chat = lambda _: answers.pop(0)
+    assert waiter(fake.url, main_process.pid).wait(None).startswith("2 tokens in ")
 
-    assert waiter(fake.url, main_process.pid, spoken).wait(None).startswith("2 tokens in ")
 
-
-def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, spoken):
+def only_when_green(fake: FakeEngine) -> None:
+    """Let an engine refuse what it is asked before it is green, which it is not yet."""
     fake.health = 503
-    timer = threading.Timer(1.0, lambda: setattr(fake, "health", 200))
     fake.chat = lambda _: (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
-    timer.start()
+
+
+def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process):
+    spoken: list[str] = []
+    only_when_green(fake)
+    threading.Timer(1.0, lambda: setattr(fake, "health", 200)).start()
 
     assert waiter(fake.url, main_process.pid, spoken).wait(None).startswith("2 tokens in ")
     imports, green = spoken
@@ -126,49 +107,53 @@ def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process, spok
     assert green.startswith("/health is green after ")
 
 
-def test_a_port_that_never_opens_fails_with_the_limit(main_process, spoken):
-    with pytest.raises(errors.Problem, match="start_timeout_s 1") as problem:
-        waiter("http://127.0.0.1:9", main_process.pid, spoken, start_timeout_s=1.0).wait(None)
-    assert problem.value.code == 1
+def test_a_port_that_never_opens_fails_with_the_limit(main_process):
     # In words: no number of an error.
-    assert str(problem.value).endswith("http://127.0.0.1:9/health: Connection refused")
+    words = r"start_timeout_s 1.*http://127.0.0.1:9/health: Connection refused$"
+    assert failed("http://127.0.0.1:9", main_process.pid, words, start_timeout_s=1.0) == 1
 
 
-def test_a_main_process_that_dies_while_loading_fails_at_once(spoken):
+def test_a_main_process_that_dies_while_loading_fails_at_once():
     # Nobody reaps it here, so it stays as a zombie: that counts as dead.
     main_process = subprocess.Popen(["sleep", "1"])
-
-    with pytest.raises(errors.Problem, match="died before the engine was ready") as problem:
-        waiter("http://127.0.0.1:9", main_process.pid, spoken, start_timeout_s=40.0).wait(None)
+    words = "died before the engine was ready"
+    assert failed("http://127.0.0.1:9", main_process.pid, words, start_timeout_s=40.0) == 3
     main_process.wait()
-    assert problem.value.code == 3
 
 
-def test_a_main_process_that_dies_during_the_canary_fails_at_once(fake, main_process, spoken):
+@pytest.mark.parametrize("asked", ["canary", "sense"])
+def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
+    main_process, tmp_path, monkeypatch, fake, asked
+):
     never = threading.Event()
 
-    def die(_: dict) -> tuple[int, object]:
+    def die(*_: object, **__: object) -> tuple[int, object]:
         main_process.kill()
         never.wait(20)
         return 500, {}
 
     fake.chat = die
+    monkeypatch.setattr(sense, "look", die)
+    waiting = waiter(fake.url, main_process.pid, start_timeout_s=40.0)
     with pytest.raises(errors.Problem) as problem:
-        waiter(fake.url, main_process.pid, spoken, start_timeout_s=40.0).wait(None)
+        if asked == "canary":
+            waiting.wait(None)
+        else:
+            waiting.make_sense(None, layout.Paths(tmp_path))
     never.set()
     assert problem.value.code == 3
 
 
-def test_another_process_with_the_same_id_is_not_the_main_process(tmp_path):
-    (tmp_path / "77").mkdir()
-    stat = tmp_path / "77" / "stat"
-    stat.write_text("77 (vllm (main) x) S " + " ".join(str(n) for n in range(4, 40)) + "\n")
-    process = ready.MainProcess.watch(77, tmp_path)
-    assert process.started == "22"
-
-    stat.write_text(stat.read_text().replace(" 22 ", " 2200 "))
-    with pytest.raises(errors.Problem, match="main process 77 died"):
-        process.check()
+def test_a_main_process_that_has_died_is_told_at_once_and_again():
+    process = subprocess.Popen(["sleep", "60"])
+    watched = ready.MainProcess(process.pid)
+    watched.check()
+    process.kill()
+    process.wait()
+    # Its id is free for another process now.
+    for look in (watched.check, lambda: ready.MainProcess(process.pid)):
+        with pytest.raises(errors.Problem, match=f"main process {process.pid} died"):
+            look()
 
 
 def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
@@ -188,53 +173,56 @@ def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
         openai_api.api_key(gone)
 
 
-def test_pages_are_kept_free_until_the_engine_is_ready(fake, main_process, tmp_path, monkeypatch):
+@pytest.fixture
+def started(fake, main_process, tmp_path, monkeypatch):
+    """Makes a host with one target; its program `ready` is then called with no arguments."""
     monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
-    target = {
-        **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
-        **{"memory_gib": 1.0, "start_timeout_s": 20, "load_free_gib": 12},
-    }
-    paths = host_root(tmp_path / "root", {"q": target})
+
+    def make(**keys: object) -> tuple[layout.Paths, Callable[[], int]]:
+        target = {
+            **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
+            **{"memory_gib": 1.0, "start_timeout_s": 20, **keys},
+        }
+        paths = host_root(tmp_path / "root", {"q": target})
+        return paths, lambda: ready.main(["q", "--main-pid", str(main_process.pid)], paths)
+
+    return make
+
+
+def test_pages_are_kept_free_until_the_engine_is_ready(fake, started):
+    paths, run = started(load_free_gib=12)
     write_meminfo(paths, 40.0, 11.0)
     dropped = paths.proc / "sys/vm/drop_caches"
-    fake.health = 503
-
-    def generates(_: object) -> tuple[int, object]:
-        return (200, fake.answer("hello", 2)) if fake.health == 200 else (400, {})
 
     def turn_green() -> None:
         while not dropped.read_text():
             time.sleep(0.05)
         fake.health = 200
 
-    fake.chat = generates
+    only_when_green(fake)
     threading.Thread(target=turn_green, daemon=True).start()
-
     ended.note(paths, ended.Ended("q", "q.service", "loading", 8.0, 7.9))
 
-    assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0
+    assert run() == 0
     # It is hot again, whatever ended it before.
     assert ended.every(paths) == []
 
 
-def test_an_engine_behind_a_door_is_asked_itself(fake, main_process, tmp_path, monkeypatch):
+def test_an_engine_behind_a_door_is_asked_itself(
+    fake, main_process, tmp_path, started, monkeypatch
+):
     left = []
     monkeypatch.setattr(orderly_end, "leave_behind", left.append)
-    target = {
-        "engine": "sglang",
-        "unit": "q.service",
+    paths, run = started(
+        engine="sglang",
         # Nothing listens there: the gateway is down.
-        "url": f"http://{refused_address()}",
-        "engine_url": fake.url,
+        url=f"http://{refused_address()}",
+        engine_url=fake.url,
         # The gateway asks for it, and the engines' account may not read it.
-        "api_key_file": str(tmp_path / "nobody/reads"),
-        "model": "qwen-served",
-        "memory_gib": 1.0,
-        "start_timeout_s": 20,
-    }
-    paths = host_root(tmp_path / "root", {"q": target})
+        api_key_file=str(tmp_path / "nobody/reads"),
+    )
 
-    assert ready.main(["q", "--main-pid", str(main_process.pid)], paths) == 0
+    assert run() == 0
     # A power cut from now on meets a hot model.
     assert [(boot.target, boot.phase) for boot in boots.load(paths).boots] == [("q", boots.HOT)]
     # systemd runs no ExecStop= of a unit that is stopped meanwhile.
@@ -242,26 +230,12 @@ def test_an_engine_behind_a_door_is_asked_itself(fake, main_process, tmp_path, m
     assert end[2:] == ("end-engine", "--asked", "--within", "10", str(main_process.pid))
 
 
-def sense_of(fake, main_process, tmp_path, monkeypatch, *looks, **keys):
-    """Exit code of a start whose answers are judged as given, and the host's paths."""
-    monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
-    left = list(looks)
-    monkeypatch.setattr(sense, "look", lambda target, key, record=None: left.pop(0))
-    target = {
-        **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
-        **{"memory_gib": 1.0, "start_timeout_s": 20, "identity": "one", **keys},
-    }
-    paths = host_root(tmp_path / "root", {"q": target})
-    return ready.main(["q", "--main-pid", str(main_process.pid)], paths), paths
-
-
-def test_answers_that_make_sense_are_recorded_for_later(
-    fake, main_process, tmp_path, monkeypatch, capsys
-):
+def test_answers_that_make_sense_are_recorded_for_later(main_process, started, monkeypatch, capsys):
     echo = {"echo": {"sha256": "aa", "leading": []}}
     sound = sense.Verdict((sense.Look("echo", "sound", ""),), answers=echo)
-    code, paths = sense_of(fake, main_process, tmp_path, monkeypatch, sound, sense="answers")
-    assert code == 0
+    monkeypatch.setattr(sense, "look", lambda target, key, record: sound)
+    paths, run = started(sense="answers", identity="one")
+    assert run() == 0
     assert "lockstep ready: q makes sense: echo (0.0 s)" in capsys.readouterr().out
     seen = sense_record.last(paths)["q"]
     assert (seen.pid, seen.state) == (main_process.pid, "sound")
@@ -271,40 +245,19 @@ def test_answers_that_make_sense_are_recorded_for_later(
 @pytest.mark.parametrize(
     ("by_record", "remedy"), [(False, "another image, quantisation or draft"), (True, "--forget")]
 )
-def test_a_model_that_talks_nonsense_does_not_become_hot(
-    fake, main_process, tmp_path, monkeypatch, by_record, remedy
-):
+def test_a_model_that_talks_nonsense_does_not_become_hot(started, monkeypatch, by_record, remedy):
     wrong = sense.Verdict((sense.Look("count", "nonsense", "expected 1 to 100"),), by_record)
+    monkeypatch.setattr(sense, "look", lambda target, key, record: wrong)
+    paths, run = started(sense="answers", identity="one")
     with pytest.raises(errors.Problem) as problem:
-        sense_of(fake, main_process, tmp_path, monkeypatch, wrong, sense="answers")
+        run()
     assert problem.value.code == ready.EXIT_NONSENSE == 5
-    assert "q talks nonsense" in str(problem.value)
-    assert "count: expected 1 to 100" in str(problem.value)
-    assert remedy in str(problem.value)
-    paths = layout.Paths(tmp_path / "root")
+    for words in ("q talks nonsense", "count: expected 1 to 100", remedy):
+        assert words in str(problem.value)
     assert not paths.senses.exists()
     assert [boot.phase for boot in boots.load(paths).boots] in ([], [boots.STARTING])
 
 
-def test_a_target_without_sense_is_asked_for_its_canary_only(
-    fake, main_process, tmp_path, monkeypatch
-):
-    code, _ = sense_of(fake, main_process, tmp_path, monkeypatch, sense="off")
-    assert (code, len(fake.requests)) == (0, 1)
-
-
-def test_a_main_process_that_dies_while_its_sense_is_asked_fails_at_once(
-    fake, main_process, tmp_path, monkeypatch
-):
-    never = threading.Event()
-
-    def die(target, key, record=None):
-        main_process.kill()
-        never.wait(20)
-
-    monkeypatch.setattr(sense, "look", die)
-    waiting = waiter(fake.url, main_process.pid, [])
-    with pytest.raises(errors.Problem) as problem:
-        waiting.make_sense(None, layout.Paths(tmp_path))
-    never.set()
-    assert problem.value.code == 3
+def test_a_target_without_sense_is_asked_for_its_canary_only(fake, started):
+    _, run = started(sense="off")
+    assert (run(), len(fake.requests)) == (0, 1)

@@ -161,18 +161,19 @@ def test_log_probabilities_that_are_no_numbers_are_nonsense(engine: Engine, repl
     assert "log-probabilit" in verdict.words
 
 
-def test_an_engine_that_refuses_every_question_is_no_liar(engine: Engine) -> None:
-    engine.refuse["messages"] = (400, "max_tokens is too large")
+@pytest.mark.parametrize(
+    ("refusal", "state", "words"),
+    [
+        ((400, "max_tokens is too large"), "untold", "max_tokens is too large"),
+        ((503, "EngineCore died"), "nonsense", "no answer came"),
+    ],
+)
+def test_an_engine_that_refuses_every_question_is_no_liar_and_one_that_ends_has_failed(
+    engine: Engine, refusal: tuple[int, str], state: str, words: str
+) -> None:
+    engine.refuse["messages"] = refusal
     verdict = look(engine)
-    assert verdict.state == "untold"
-    assert "max_tokens is too large" in verdict.words
-
-
-def test_an_engine_that_stops_answering_has_failed(engine: Engine) -> None:
-    engine.refuse["messages"] = (503, "EngineCore died")
-    verdict = look(engine)
-    assert verdict.state == "nonsense"
-    assert "no answer came" in verdict.words
+    assert (verdict.state, words in verdict.words) == (state, True)
 
 
 def test_a_model_that_only_thinks_is_no_liar(engine: Engine) -> None:

@@ -11,13 +11,6 @@ from lockstep.onhost.core import config
 from lockstep.onhost.engine import openai_api, sense_pooling
 
 
-@pytest.fixture
-def fake():
-    fake = FakeEngine()
-    yield fake
-    fake.close()
-
-
 def wrong(fake: FakeEngine, kind: str) -> str:
     target = config.Target("q", "q.service", fake.url, "served", 1.0, 5.0, kind=kind)
     return sense_pooling.WRONG[kind](target, None, 5)

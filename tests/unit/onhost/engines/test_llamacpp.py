@@ -15,7 +15,7 @@ from lockstep.core.figures import Figure
 from lockstep.deploy.checked import rehearse
 from lockstep.fit import catalogue
 from lockstep.fit.cluster_findings import cluster_findings
-from lockstep.fit.command_checks import case_of
+from lockstep.fit.command_checks import Case
 from lockstep.fit.fit import fit
 from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
@@ -99,7 +99,7 @@ def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
 
 
 def test_it_serves_on_one_host_alone() -> None:
-    findings = cluster_findings(case_of(RECIPE, KNOWLEDGE, {}, hosts=2))
+    findings = cluster_findings(Case(RECIPE, KNOWLEDGE, {}, hosts=2))
     assert "llama.cpp serves a model on one host alone" in [item.message for item in findings]
     assert LLAMA.rank_arguments(rank=1, size=2, master="10.0.0.1", port=1, copies=1) == {}
 

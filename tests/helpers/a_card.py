@@ -1,0 +1,38 @@
+"""What the tests of a fit share: the catalogue, one H200 as a machine, and dense models for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lockstep.fit import catalogue
+from lockstep.fit.fit import Fit, fit
+from lockstep.models.architecture import Architecture, Layers
+from lockstep.models.known_models import GIB, Model
+from lockstep.recipes.sizing import serving
+
+KNOWN = catalogue.load()
+SPARK = KNOWN.knowledge.hardware["dgx-spark"]
+CARD = replace(
+    SPARK,
+    memory_total_gib=replace(SPARK.memory_total_gib, value=139.8),
+    reserve_gib=replace(SPARK.reserve_gib, value=1),
+)
+
+
+def answer(name: str, **asked: object) -> Fit:
+    """The fit of a recipe of the catalogue on a Spark, with these settings in place of its own."""
+    recipe = KNOWN.recipes[name]
+    changed = replace(serving(recipe), **asked) if asked else None  # type: ignore[arg-type]
+    return fit(recipe, KNOWN.knowledge, asked=changed)
+
+
+def dense(layers: int, width: int) -> Architecture:
+    """The shapes of a dense model of the Qwen3 family."""
+    kept = (Layers("full", layers, kv_heads=8, head_dim=128),)
+    return Architecture(kept, 40960, dense=True, vocabulary=151936, width=width)
+
+
+def dense_model(name: str, layers: int, width: int, weights_gib: float) -> Model:
+    """Such a model with its weights."""
+    size = replace(SPARK.memory_total_gib, value=weights_gib * GIB / 1e9, unit="GB")
+    return Model(name, weights_gb=size, architecture=dense(layers, width))
