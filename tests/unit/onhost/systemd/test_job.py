@@ -42,9 +42,7 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         "torch",
         ("uv", "pip", "install", "torch"),
         user="vllm",
-        directory="/opt/vllm",
         env_file="/etc/lockstep/build.env",
-        timeout_s=3600,
         properties=("Nice=5",),
         log=layout.Paths().log / "jobs/torch.log",
     )
@@ -60,9 +58,7 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log",
         "--property=Nice=5",
         "--property=EnvironmentFile=/etc/lockstep/build.env",
-        "--property=RuntimeMaxSec=3600",
         "--uid=vllm",
-        "--working-directory=/opt/vllm",
         "--",
         "uv",
         "pip",
@@ -133,7 +129,7 @@ def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
         log=host.paths.log / "jobs/quiet.log",
     )
     transient.start(work, host.paths)
-    assert transient.Follower(work, say, heartbeat_s=0.2).follow(from_end=False) == 0
+    assert transient.follow(work, False, say, heartbeat_s=0.2) == 0
     assert {timeless(line) for line in printed} == {"job quiet: still running, 0 s"}
 
 
@@ -222,7 +218,7 @@ def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
 def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
     gate, done = tmp_path / "go", tmp_path / "done"
     script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
-    follower = _follower(host, "run", "b", "--heartbeat", "0.1", "--", "sh", "-c", script)
+    follower = _follower(host, "run", "b", "--", "sh", "-c", script)
     assert follower.stdout.readline() == "begun\n"
     follower.stdout.close()
 
