@@ -159,10 +159,8 @@ def _until_end(pid: int, seconds: float) -> None:
     Without a process the job is just beginning or ending, which takes systemd a moment.
     """
     try:
-        handle = os.pidfd_open(pid) if pid else -1
+        handle = os.pidfd_open(pid)
     except OSError:
-        handle = -1
-    if handle < 0:
         time.sleep(seconds if pid else 0.05)
         return
     try:
