@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping
-from typing import Any
 
 from lockstep.onhost.cluster import runs, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors, layout, topology
 
-Answer = dict[str, Any]
 #: A member is taken for lost when it has not answered for so long, as it takes itself for alone.
 LOST_S = 20.0
 _EVERY_S = 0.5
@@ -85,13 +84,8 @@ class Crew:
     ) -> dict[str, str]:
         """Have members do something that takes long, all at the same time, until all have ended.
 
-        Args:
-            verb: What to do, with a body for each member that does it.
-            hear: Gets a member's new lines.
-            together: One failure ends the waiting for the others.
-
-        Returns:
-            Member → why it failed; {} when all did it.
+        `hear` gets a member's new lines. `together`: one failure ends the waiting for the others.
+        Returns why a member failed, by member.
         """
         self._read.update(dict.fromkeys(bodies, 0))
         failed = {

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from lockstep.onhost.cluster import launch_check, members, runs, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.systemd import units
 
-Answer = dict[str, Any]
 #: Member → target that is to be hot there, None for no model.
 Plan = dict[str, str | None]
 

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from lockstep.onhost.cluster import seal, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import errors, http_listener, topology
 
 #: A request is small and comes at once; whoever sends more, or slowly, is cut off.
@@ -23,7 +24,6 @@ AT_ONCE = 16
 _IP_FREEBIND = 15
 _IPV6_FREEBIND = 78
 
-Answer = dict[str, Any]
 #: (cluster, verb, body) → answer, or a Problem.
 Act = Callable[[topology.Cluster, str, Answer], Answer]
 

@@ -83,15 +83,11 @@ def wait_for_members(
     LeftAlone where one has, or somebody switches here meanwhile; Problem names who is missing.
     """
     caller = wire_client.Caller.of(cluster, paths)
-    members = {member.name: member for member in cluster.members}
     began, told = time.monotonic(), False
     while True:
         _idle(host, paths)
-        answers = wire_client.at_once(
-            lambda name: caller.ask(members[name], "state", timeout=3.0), members
-        )
         missing = {}
-        for name, answer in answers.items():
+        for name, answer in caller.ask_all(cluster.members, "state").items():
             if isinstance(answer, errors.Problem):
                 missing[name] = answer
             elif up := planner.up(answer):
