@@ -110,8 +110,8 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         self.server.arrived(self.connection)
         cluster, key = self.server.served[name].cluster, self.server.served[name].key
+        headers = dict(self.headers.items())
         try:
-            headers = dict(self.headers.items())
             self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
         except seal.Refused as why:
             if why.known:
@@ -119,8 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 http_listener.empty(self, 401)
             return
-        status, found = self._act(cluster, verb, body)
-        self._answer(key, status, found)
+        self._answer(key, *self._act(cluster, verb, body))
 
     def _act(self, cluster: topology.Cluster, verb: str, body: bytes) -> tuple[int, Answer]:
         try:

@@ -13,7 +13,7 @@ import re
 import select
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.onhost.core import errors, file_lock, layout, output, runner
@@ -38,7 +38,7 @@ class Job:
     env_file: str | None = None
     properties: tuple[str, ...] = ()
     unit_prefix: str = "lockstep-job-"
-    log: Path = field(default=Path("/dev/null"))
+    log: Path = Path("/dev/null")
     # A build's output may name private sources.
     log_mode: int = 0o640
 
