@@ -6,10 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
+from a_cluster import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import errors, layout, output
@@ -27,14 +27,12 @@ def host(tmp_path, monkeypatch):
         def run(self, *argv: str) -> int:
             return job.main(["run", *argv], self.paths)
 
-    return Host()
+        def begun(self, *argv: str) -> Future[int]:
+            """The same in another thread."""
+            return threads.submit(self.run, *argv)
 
-
-def wait_for(condition) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until, "waited 30 s in vain"
-        time.sleep(0.02)
+    with ThreadPoolExecutor() as threads:
+        yield Host()
 
 
 def test_the_systemd_call_is_complete_and_carries_no_secret():
@@ -84,10 +82,19 @@ def test_success_is_0_and_a_later_run_starts_again(host, capsys):
     assert capsys.readouterr().out == "one\ntwo\n"
 
 
-def test_options_of_the_work_are_left_alone(host, capsys):
-    assert host.run("build", "--", "echo", "--heartbeat", "--", "-x") == 0
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        pytest.param(["echo", "--uid", "--", "-x"], "--uid -- -x\n", id="options of the work"),
+        pytest.param(
+            ["printf", "10%%\r20%%\r\n30%%\n"], "10%\n20%\n30%\n", id="a bar that redraws itself"
+        ),
+    ],
+)
+def test_what_is_left_alone_and_what_counts_as_a_line(host, capsys, argv, said):
+    assert host.run("build", "--", *argv) == 0
 
-    assert capsys.readouterr().out == "--heartbeat -- -x\n"
+    assert capsys.readouterr().out == said
 
 
 def test_a_killed_work_gives_128_plus_the_signal(host):
@@ -133,27 +140,16 @@ def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
     assert {timeless(line) for line in printed} == {"job quiet: still running, 0 s"}
 
 
-def test_a_progress_bar_that_redraws_itself_counts_as_lines(host, capsys):
-    assert host.run("build", "--", "printf", "10%%\r20%%\r\n30%%\n") == 0
-
-    assert capsys.readouterr().out == "10%\n20%\n30%\n"
-
-
 def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
     gate, count = tmp_path / "go", tmp_path / "count"
     script = f"echo started >> {count}; while [ ! -e {gate} ]; do sleep 0.05; done; echo done"
-    codes = []
-    first = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
-    first.start()
-    wait_for(count.exists)
-    second = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
-    second.start()
-    wait_for(lambda: "is running already" in (host.paths.root / "out").read_text())
+    first = host.begun("b", "--", "sh", "-c", script)
+    until(count.exists, "it runs")
+    second = host.begun("b", "--", "sh", "-c", script)
+    until(lambda: "is running already" in (host.paths.root / "out").read_text(), "attached")
     gate.touch()
-    first.join(30)
-    second.join(30)
 
-    assert codes == [0, 0]
+    assert [first.result(30), second.result(30)] == [0, 0]
     assert count.read_text() == "started\n"
 
 
@@ -175,15 +171,12 @@ def mirror_output(host, monkeypatch):
 def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     gate = tmp_path / "go"
     script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done; echo first"
-    first = threading.Thread(target=host.run, args=("b", "--", "sh", "-c", script))
-    first.start()
-    wait_for((tmp_path / "began").exists)
-    second = threading.Thread(target=host.run, args=("b", "--", "echo", "second"))
-    second.start()
-    wait_for(lambda: "waiting for its end" in (host.paths.root / "out").read_text())
+    first = host.begun("b", "--", "sh", "-c", script)
+    until((tmp_path / "began").exists, "it runs")
+    second = host.begun("b", "--", "echo", "second")
+    until(lambda: "waiting for its end" in (host.paths.root / "out").read_text(), "it waits")
     gate.touch()
-    first.join(30)
-    second.join(30)
+    wait([first, second], 30)
 
     assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
@@ -211,8 +204,8 @@ def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
     follower.wait()
     gate.touch()
 
-    wait_for(done.exists)
-    wait_for(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited")
+    until(done.exists, "the work goes on")
+    until(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited", "ended")
 
 
 def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
@@ -224,20 +217,18 @@ def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_
 
     assert follower.wait(30) == 141
     gate.touch()
-    wait_for(done.exists)
+    until(done.exists, "the work goes on")
 
 
 def test_a_stopped_job_gives_143(host, tmp_path):
     script = f"touch {tmp_path}/began; while :; do sleep 0.05; [ -e {tmp_path}/end ] && exit; done"
-    codes = []
-    run = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
-    run.start()
-    wait_for((tmp_path / "began").exists)
+    run = host.begun("b", "--", "sh", "-c", script)
+    until((tmp_path / "began").exists, "it runs")
 
     assert job.main(["stop", "b"], host.paths) == 0
-    run.join(30)
+    wait([run], 30)
     (tmp_path / "end").touch()
-    assert codes == [143]
+    assert run.result(30) == 143
 
 
 def test_attach_tells_how_a_finished_job_ended(host, capsys):
