@@ -34,15 +34,15 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem("only root may start a job", errors.EXIT_NOT_PERMITTED)
     job = transient.Job(options.name, work, log=paths.log / "jobs" / f"{options.name}.log")
     if options.action == "stop":
-        return _stop(job)
+        runner.must("systemctl", "stop", job.unit, timeout=120)
+        return errors.EXIT_DONE
     if options.action == "attach":
-        return _attach(job)
-    job = replace(
-        job,
-        user=options.uid,
-        env_file=options.setenv_file,
-        properties=tuple(options.property),
-    )
+        unit = units.show([job.unit])[job.unit]
+        if not unit.installed or not job.log.exists():
+            raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
+        return transient.follow(job, from_end=True)
+    properties = tuple(options.property)
+    job = replace(job, user=options.uid, env_file=options.setenv_file, properties=properties)
     started = transient.start(job, paths, output.say)
     if not started:
         output.say(f"job {job.name}: is running already, following it")
@@ -62,17 +62,3 @@ def _parser() -> argparse.ArgumentParser:
     for action, text in (("attach", "follow a running job"), ("stop", "stop a job")):
         actions.add_parser(action, help=text).add_argument("name")
     return parser
-
-
-def _attach(job: transient.Job) -> int:
-    unit = units.show([job.unit])[job.unit]
-    if not unit.installed or not job.log.exists():
-        raise errors.Problem(f"job {job.name}: not running, nothing known of it since boot")
-    return transient.follow(job, from_end=True)
-
-
-def _stop(job: transient.Job) -> int:
-    result = runner.run(["systemctl", "stop", job.unit], timeout=120)
-    if result.returncode != 0:
-        raise errors.Problem(f"job {job.name}: {result.stderr.strip()}")
-    return errors.EXIT_DONE
