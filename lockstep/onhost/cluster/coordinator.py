@@ -73,7 +73,7 @@ class GroupSwitch:
         plan = self._planner.ending()
         with self._on_record("none"):
             plan, states = self._join("none", plan, self._planner.ending)
-            up = any(map(planner.up, states.values()))
+            up = any(map(cluster_crew.up, states.values()))
             failed = self._drop()
             self._commit({})
         if failed:

@@ -116,15 +116,16 @@ class Crew:
         return "; ".join(state["why"])
 
 
+def up(state: Answer) -> list[str]:
+    """Targets that are up on a member, by its state."""
+    return [name for name, word in state["states"].items() if word not in ("off", "failed")]
+
+
 def running(states: Mapping[str, Answer], host: config.Host) -> set[str]:
     """Clusters of which a rank is up, or that are to be started again, as members say."""
-    found: set[str] = set()
+    found: set[str | None] = set()
     for state in states.values():
-        for target in host.targets.values():
-            word = state["states"].get(target.name, "off")
-            if target.cluster and word not in ("off", "failed"):
-                found.add(target.cluster)
-        for name, group in state["groups"].items():
-            if group["state"] in (runs.HOT, runs.RECOVERING):
-                found.add(name)
-    return found & host.clusters.keys()
+        found |= {host.targets[name].cluster for name in up(state) if name in host.targets}
+        again = (runs.HOT, runs.RECOVERING)
+        found |= {name for name, group in state["groups"].items() if group["state"] in again}
+    return host.clusters.keys() & found

@@ -24,11 +24,6 @@ def concerns(host: config.Host, name: str) -> bool:
     return any(state[target.unit].up for target in ranks)
 
 
-def up(state: Answer) -> list[str]:
-    """Targets that are up on a member, by its state."""
-    return [name for name, word in state["states"].items() if word not in ("off", "failed")]
-
-
 class Planner:
     """Plans the switches that are asked for on this host, which is `here` to the others."""
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from lockstep.onhost.cluster import planner, wire_client
+from lockstep.onhost.cluster import members, wire_client
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock, terminal
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import boots, switches
@@ -90,7 +90,7 @@ def wait_for_members(
         for name, answer in caller.ask_all(cluster.members, "state").items():
             if isinstance(answer, errors.Problem):
                 missing[name] = answer
-            elif up := planner.up(answer):
+            elif up := members.up(answer):
                 raise LeftAlone(f"{name} has {up[0]} up")
         if not missing:
             return

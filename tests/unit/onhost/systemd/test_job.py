@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import signal
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 from a_cluster import until
@@ -44,25 +45,13 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         properties=("Nice=5",),
         log=layout.Paths().log / "jobs/torch.log",
     )
-    assert transient.command(work) == [
-        "systemd-run",
-        "--quiet",
-        "--no-ask-password",
-        "--unit=lockstep-job-torch.service",
-        f"--description=lockstep job torch {work.fingerprint}",
-        "--property=Type=exec",
-        "--property=RemainAfterExit=yes",
-        "--property=OOMScoreAdjust=500",
-        "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log",
-        "--property=Nice=5",
-        "--property=EnvironmentFile=/etc/lockstep/build.env",
-        "--uid=vllm",
-        "--",
-        "uv",
-        "pip",
-        "install",
-        "torch",
-    ]
+    assert shlex.join(transient.command(work)) == (
+        "systemd-run --quiet --no-ask-password --unit=lockstep-job-torch.service "
+        f"'--description=lockstep job torch {work.fingerprint}' "
+        "--property=Type=exec --property=RemainAfterExit=yes --property=OOMScoreAdjust=500 "
+        "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log --property=Nice=5 "
+        "--property=EnvironmentFile=/etc/lockstep/build.env --uid=vllm -- uv pip install torch"
+    )
 
 
 def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, capsys):
@@ -181,8 +170,9 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
 
-def _follower(host, *argv: str) -> subprocess.Popen[str]:
-    """`job.py` as a process of its own, whose output this test reads."""
+def _follower(host, gate: Path, done: Path) -> subprocess.Popen[str]:
+    """A process of its own that follows work, which goes on until its gate is there."""
+    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         "from lockstep.onhost.core import errors, layout; "
@@ -190,16 +180,15 @@ def _follower(host, *argv: str) -> subprocess.Popen[str]:
         "from pathlib import Path; units.is_root = lambda: True; "
         f"sys.exit(job.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True, env=os.environ
-    )
+    argv = [sys.executable, "-c", code, "run", "b", "--", "sh", "-c", script]
+    follower = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert follower.stdout.readline() == "begun\n"
+    return follower
 
 
 def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
     gate, done = tmp_path / "go", tmp_path / "done"
-    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
-    follower = _follower(host, "run", "b", "--", "sh", "-c", script)
-    assert follower.stdout.readline() == "begun\n"
+    follower = _follower(host, gate, done)
     follower.send_signal(signal.SIGKILL)
     follower.wait()
     gate.touch()
@@ -210,9 +199,7 @@ def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
 
 def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
     gate, done = tmp_path / "go", tmp_path / "done"
-    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
-    follower = _follower(host, "run", "b", "--", "sh", "-c", script)
-    assert follower.stdout.readline() == "begun\n"
+    follower = _follower(host, gate, done)
     follower.stdout.close()
 
     assert follower.wait(30) == 141
