@@ -268,12 +268,9 @@ class GroupSwitch:
         pending = self._crew.names
         while pending:
             self._crew.ask_all("abort", {name: {"reason": reason} for name in pending})
-            found = self._crew.states()
-            pending = [
-                name
-                for name in self._crew.names
-                if name not in found or found[name]["switch"] == self._switch
-            ]
+            states = self._crew.states().items()
+            out = {name for name, state in states if state["switch"] != self._switch}
+            pending = [name for name in self._crew.names if name not in out]
             if pending:
                 time.sleep(0.5)
 

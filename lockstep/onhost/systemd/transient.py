@@ -178,12 +178,8 @@ def follow(
 ) -> int:
     """Say a job's log as it grows until the job ended; its exit status, 128 + signal, or 124.
 
-    Args:
-        job: A job of this host.
-        from_end: Start with the last ten lines, for a job that somebody else started.
-        say: Gets the lines.
-        heartbeat_s: A job that is silent for so long is said to run still.
-        tell_failure: Whether it is said that the job failed.
+    `from_end` starts with the last ten lines: for a job that somebody else started. A job that is
+    silent for `heartbeat_s` is said to run still.
     """
     started = spoke = time.monotonic()
     with job.log.open("rb") as log:
