@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Any
 
 from lockstep.onhost.cluster import (
     launch_check,
@@ -26,13 +25,12 @@ from lockstep.onhost.cluster import (
     wire_server,
 )
 from lockstep.onhost.cluster import watch as cluster_watch
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors, layout, program, topology
 from lockstep.onhost.engine import openai_api
 
 _TOKEN_S = 30.0
 _STEP_S = 1.0
-
-Answer = dict[str, Any]
 
 
 class Agent:

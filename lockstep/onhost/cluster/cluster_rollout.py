@@ -19,10 +19,7 @@ _TOKEN_S = 45.0
 def up(paths: layout.Paths, name: str, gate: Sequence[str] = ()) -> int:
     """Start the group of the target `name`; 1 where it does not serve, and the last line says why.
 
-    Args:
-        paths: Where things are.
-        name: A target of a cluster, which is down on all members.
-        gate: A program that has to end with 0 after the token.
+    It is down on all members. `gate` is a program that has to end with 0 after the token.
     """
     cluster = config.load_host(paths.targets).cluster(name)
     if cluster is None:

@@ -11,15 +11,14 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from lockstep.onhost.cluster import members as cluster_crew
 from lockstep.onhost.cluster import planner, runs, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors, layout, output
 from lockstep.onhost.switching import timing, unfinished
 from lockstep.onhost.system import cluster_link
 
-Answer = dict[str, Any]
 # How often it is tried to join all members while one of them is switching.
 _JOINS = 3
 
@@ -74,17 +73,13 @@ class GroupSwitch:
         plan = self._planner.ending()
         with self._on_record("none"):
             plan, states = self._join("none", plan, self._planner.ending)
-            up = any(map(planner.up, states.values()))
+            up = any(map(cluster_crew.up, states.values()))
             failed = self._drop()
             self._commit({})
         if failed:
             raise errors.Problem("; ".join(failed.values()))
-        if not up:
-            self._say("no model was hot")
-        elif plan.keys() - {self._here}:
-            self._say(f"no model is hot on {', '.join(self._crew.names)}")
-        else:
-            self._say("no model is hot")
+        where = f" on {', '.join(self._crew.names)}" if plan.keys() - {self._here} else ""
+        self._say(f"no model is hot{where}" if up else "no model was hot")
         return errors.EXIT_DONE
 
     def rehearse(self, name: str) -> int:
@@ -130,13 +125,8 @@ class GroupSwitch:
     ) -> tuple[planner.Plan, dict[str, Answer]]:
         """Everybody takes its lock and looks whether it can; else nobody holds anything.
 
-        Args:
-            wanted: What the switch is for, to be told to others.
-            plan: Who is to join, and what each is to have.
-            again: Makes the plan anew: whoever was waited for has changed what it was made of.
-
-        Returns:
-            The plan by which all have joined, and what they said then.
+        `again` makes the plan anew: whoever was waited for has changed what it was made of. What
+        comes back is the plan by which all have joined, and what they said then.
         """
         left = _JOINS
         while True:
@@ -144,11 +134,11 @@ class GroupSwitch:
                 return plan, self._all_join(wanted, plan)
             except errors.Problem as problem:
                 self._abort("a member could not join")
-                # Two that ask on two members at once hold what the other one needs; both let go,
-                # and the one of the lower rank comes first.
                 left -= 1
                 if problem.code != errors.EXIT_LOCKED or not left:
                     raise
+            # Two that ask on two members at once hold what the other one needs; both let go,
+            # and the one of the lower rank comes first.
             time.sleep(0.3 + self._rank)
             plan = again()
 
@@ -229,13 +219,16 @@ class GroupSwitch:
     def _bring_back(self, target: config.Target) -> int:
         """Everybody gets what was hot there before, as far as it can be had."""
         kept: dict[str, str] = {}
+        alone: dict[str, Answer] = {}
         owed = {name: was for name, was in self._previous.items() if was}
-        alone = {name: was for name, was in owed.items() if not self._planner.is_group(was)}
-        for was in dict.fromkeys(owed[name] for name in owed.keys() - alone.keys()):
+        for was in dict.fromkeys(owed.values()):
             members = {name: was for name in owed if owed[name] == was}
-            if self._planner.whole(was, members) and self._start(members, self._host.target(was)):
-                kept.update(members)
-        kept.update(self._start_alone(alone))
+            if not self._planner.is_group(was):
+                alone |= {name: {"target": was} for name in members if name in self._crew.names}
+            elif self._planner.whole(was, members) and self._start(members, self._host.target(was)):
+                kept |= members
+        failed = self._crew.do("start", alone, self._hear_all) if alone else {}
+        kept |= {name: owed[name] for name in alone if name not in failed}
         self._commit(kept)
         return self._told(target, owed, kept)
 
@@ -261,12 +254,6 @@ class GroupSwitch:
             self._say(f"NO MODEL IS HOT: {target.name} failed; {'; '.join(parts)}")
         return errors.EXIT_FAILED if owed and not missing else errors.EXIT_NOTHING_HOT
 
-    def _start_alone(self, wanted: Mapping[str, str]) -> dict[str, str]:
-        """Start each member's own target; those that are hot."""
-        bodies = {name: {"target": was} for name, was in wanted.items() if name in self._crew.names}
-        failed = self._crew.do("start", bodies, self._hear_all) if bodies else {}
-        return {name: wanted[name] for name in bodies if name not in failed}
-
     def _commit(self, hot: Mapping[str, str]) -> None:
         """Everybody keeps what is hot there; rank 0 last, which then watches over the others."""
         ranks = {cluster.first.name for cluster in map(self._host.cluster, hot.values()) if cluster}
@@ -281,12 +268,9 @@ class GroupSwitch:
         pending = self._crew.names
         while pending:
             self._crew.ask_all("abort", {name: {"reason": reason} for name in pending})
-            found = self._crew.states()
-            pending = [
-                name
-                for name in self._crew.names
-                if name not in found or found[name]["switch"] == self._switch
-            ]
+            states = self._crew.states().items()
+            out = {name for name, state in states if state["switch"] != self._switch}
+            pending = [name for name in self._crew.names if name not in out]
             if pending:
                 time.sleep(0.5)
 

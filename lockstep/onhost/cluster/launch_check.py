@@ -28,7 +28,7 @@ def gather(target: config.Target, cluster: topology.Cluster, paths: layout.Paths
     facts = {
         "kernel": os.uname().release,
         "driver": _driver(paths),
-        "MTU of the fabric": mtu(cluster, paths),
+        "MTU of the fabric": _mtu(cluster, paths),
         "hash of the lock": str(record["lock"]) if record else "no deploy on record",
         f"hash of what was deployed for {target.name}": target.alike or "none",
         "changed since the deploy": _changed(target, record, paths),
@@ -50,15 +50,12 @@ def differences(found: Mapping[str, Facts]) -> list[str]:
 
 def _driver(paths: layout.Paths) -> str:
     """The version of the kernel's module; the agent sees no device that could be asked."""
-    try:
-        loaded = (paths.proc / "driver/nvidia/version").read_text(encoding="utf-8")
-    except OSError:
-        return "not loaded"
+    loaded = _text(paths.proc / "driver/nvidia/version")
     found = re.search(r"Module +(?:for \S+ +)?(\d[\d.]+)", loaded)
-    return found[1] if found else loaded.partition("\n")[0]
+    return found[1] if found else loaded.partition("\n")[0] or "not loaded"
 
 
-def mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
+def _mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
     """MTU of the fast link's interfaces: one figure where all of them have the same."""
     places = [paths.root / "sys/class/net" / interface / "mtu" for interface in cluster.links]
     # One that is not there is refused by its name, where the member checks its link.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping
-from typing import Any
 
 from lockstep.onhost.cluster import runs, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors, layout, topology
 
-Answer = dict[str, Any]
 #: A member is taken for lost when it has not answered for so long, as it takes itself for alone.
 LOST_S = 20.0
 _EVERY_S = 0.5
@@ -85,13 +84,8 @@ class Crew:
     ) -> dict[str, str]:
         """Have members do something that takes long, all at the same time, until all have ended.
 
-        Args:
-            verb: What to do, with a body for each member that does it.
-            hear: Gets a member's new lines.
-            together: One failure ends the waiting for the others.
-
-        Returns:
-            Member → why it failed; {} when all did it.
+        `hear` gets a member's new lines. `together`: one failure ends the waiting for the others.
+        Returns why a member failed, by member.
         """
         self._read.update(dict.fromkeys(bodies, 0))
         failed = {
@@ -122,15 +116,16 @@ class Crew:
         return "; ".join(state["why"])
 
 
+def up(state: Answer) -> list[str]:
+    """Targets that are up on a member, by its state."""
+    return [name for name, word in state["states"].items() if word not in ("off", "failed")]
+
+
 def running(states: Mapping[str, Answer], host: config.Host) -> set[str]:
     """Clusters of which a rank is up, or that are to be started again, as members say."""
-    found: set[str] = set()
+    found: set[str | None] = set()
     for state in states.values():
-        for target in host.targets.values():
-            word = state["states"].get(target.name, "off")
-            if target.cluster and word not in ("off", "failed"):
-                found.add(target.cluster)
-        for name, group in state["groups"].items():
-            if group["state"] in (runs.HOT, runs.RECOVERING):
-                found.add(name)
-    return found & host.clusters.keys()
+        found |= {host.targets[name].cluster for name in up(state) if name in host.targets}
+        again = (runs.HOT, runs.RECOVERING)
+        found |= {name for name, group in state["groups"].items() if group["state"] in again}
+    return host.clusters.keys() & found

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from lockstep.onhost.cluster import progress, runs
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import atomic, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
@@ -24,8 +24,6 @@ from lockstep.onhost.systemd import units
 
 _JOINING = 6
 _FOR_EVER = float("inf")
-
-Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -105,17 +103,13 @@ class Member:
                 if self.part.switch == body["switch"]:
                     return {"previous": self.part.previous}
                 raise switch_lock.Locked(switch_lock.holder(self.paths.switch_lock))
-            who = f"{body['user']} on {body['asked_on']}"
+            user, asked_on, wanted = body["user"], body["asked_on"], body["wanted"]
             with ExitStack() as stack:
-                held = switch_lock.held(self.paths.switch_lock, who, body["wanted"])
-                stack.enter_context(held)
+                who = f"{user} on {asked_on}"
+                stack.enter_context(switch_lock.held(self.paths.switch_lock, who, wanted))
                 self._joined_as = self.host
                 previous = self._check(body.get("target"))
-                self._keep(
-                    runs.Part(
-                        body["switch"], body["user"], body["asked_on"], body["wanted"], previous
-                    )
-                )
+                self._keep(runs.Part(body["switch"], user, asked_on, wanted, previous))
                 self._held = stack.pop_all()
             self._work, self._started = progress.Work(), None
             # Nothing is asked until all have joined, and each looks at all of its weights.
@@ -126,8 +120,6 @@ class Member:
         """Begin to stop whatever is up here."""
         with self._joined(body) as part:
             self._keep(replace(part, dropped=True))
-            self._started = None
-            self.paths.admitted.unlink(missing_ok=True)
             self._work = progress.Work(self._stopping())
         return {}
 
@@ -167,11 +159,9 @@ class Member:
         holder, now = switch_lock.holder(self.paths.switch_lock), time.time()
         took = now - holder.since if holder else 0.0
         person = f"{part.user} on {part.asked_on}"
+        how = switches.Ended(now, round(took, 1), person, part.wanted, code, said)
         with suppress(OSError):
-            switches.keep(
-                self.paths,
-                switches.Ended(now, round(took, 1), person, part.wanted, code, said),
-            )
+            switches.keep(self.paths, how)
 
     def _note(self, part: runs.Part, hot: str | None) -> None:
         """Keep on disk what a power cut from now on would end, and what an operator chose."""
@@ -188,21 +178,18 @@ class Member:
     def abort(self, body: Answer) -> Answer:
         """The end of a switch that is off: what was hot here comes back, in a thread."""
         with self._changing:
-            if self.part is None or self.part.switch != body["switch"]:
-                return {"restoring": False}
-            if self._until == _FOR_EVER:
-                return {"restoring": True}
-            if not self.part.dropped:
-                self._release()
-                return {"restoring": False}
             part, reason = self.part, body["reason"]
-            self._started = None
-            self.paths.admitted.unlink(missing_ok=True)
+            undoing = self._until == _FOR_EVER
+            if part is None or part.switch != body["switch"] or undoing:
+                return {}
+            if not part.dropped:
+                self._release()
+                return {}
             # Who asked is no more waited for.
             self._until = _FOR_EVER
             stop = self._stopping()
             self._work = progress.Work(lambda say: self._restore(part, reason, stop, say))
-        return {"restoring": True}
+        return {}
 
     def expire(self) -> None:
         """Undo a switch whose coordinator is not heard any more."""
@@ -244,9 +231,10 @@ class Member:
         return up[0] if up else None
 
     def _stopping(self) -> progress.Do:
-        """What stops everything that is up here, also what is just about to be started."""
-        start = self._work
-        host = self._host_now
+        """Let nothing start here any more; what stops all that is up or about to be started."""
+        self._started = None
+        self.paths.admitted.unlink(missing_ok=True)
+        start, host = self._work, self._host_now
 
         def stop(say: Callable[[str], None]) -> bool:
             switch = switching.Switch(host, self.paths, say)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from lockstep.onhost.cluster import launch_check, members, runs, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.systemd import units
 
-Answer = dict[str, Any]
 #: Member → target that is to be hot there, None for no model.
 Plan = dict[str, str | None]
 
@@ -23,11 +22,6 @@ def concerns(host: config.Host, name: str) -> bool:
     ranks = [target for target in host.targets.values() if target.cluster]
     state = units.show(target.unit for target in ranks)
     return any(state[target.unit].up for target in ranks)
-
-
-def up(state: Answer) -> list[str]:
-    """Targets that are up on a member, by its state."""
-    return [name for name, word in state["states"].items() if word not in ("off", "failed")]
 
 
 class Planner:
@@ -44,13 +38,12 @@ class Planner:
         Nobody else is asked any more from then on.
         """
         self._crew.seat()
-        wanted = {target.cluster: None} if target.cluster else {}
+        wanted = [target.cluster] if target.cluster else []
         states = self._crew.states()
         asked = self.members(wanted) or [self._here]
         known = {name: state for name, state in states.items() if name in asked}
         running = members.running(known, self._host)
-        plan: Plan = dict.fromkeys(self.members({**wanted, **dict.fromkeys(running)}))
-        plan.setdefault(self._here)
+        plan = self._none_hot([*wanted, *running])
         for name in asked:
             if name not in states:
                 raise errors.Problem(f"{self._crew.silent[name]}; nothing was stopped")
@@ -68,10 +61,12 @@ class Planner:
         states = self._crew.states()
         if self._here not in states:
             raise wire_client.Unreachable(self._crew.silent[self._here])
-        plan: Plan = dict.fromkeys(self.members(members.running(states, self._host)))
-        plan.setdefault(self._here)
+        plan = self._none_hot(members.running(states, self._host))
         self._crew.seat(plan)
         return plan
+
+    def _none_hot(self, clusters: Iterable[str]) -> Plan:
+        return dict.fromkeys([*self.members(clusters), self._here])
 
     def still(self, plan: Plan, states: Mapping[str, Answer]) -> None:
         """Locked where the members of a plan, who hold still now, run a group with others."""
@@ -102,13 +97,10 @@ class Planner:
                         f"does not belong; nothing was stopped. Remedy: on {name}: switch.sh none"
                     )
 
-    def members(self, involved: Mapping[str, object] | set[str]) -> list[str]:
+    def members(self, clusters: Iterable[str]) -> list[str]:
         """Members of these clusters, once each, in rank order."""
-        return list(
-            dict.fromkeys(
-                member.name for name in involved for member in self._host.clusters[name].members
-            )
-        )
+        found = (member for name in clusters for member in self._host.clusters[name].members)
+        return list(dict.fromkeys(member.name for member in found))
 
     def up_everywhere(self, target: config.Target, plan: Plan) -> bool:
         """Whether all members of its cluster have their ranks of one and the same start up."""
@@ -125,11 +117,9 @@ class Planner:
 
     def serves(self, target: config.Target) -> bool:
         """Whether a target of a cluster generates; says either."""
-        cluster = self._host.cluster(target.name)
-        if cluster is None:
-            return False
+        first = self._host.clusters[str(target.cluster)].first.name
         try:
-            said = self._crew.ask(cluster.first.name, "token", {"target": target.name}, 45)
+            said = self._crew.ask(first, "token", {"target": target.name}, 45)
         except errors.Problem as problem:
             self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
             return False

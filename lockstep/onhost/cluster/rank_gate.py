@@ -11,11 +11,9 @@ exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 
-from lockstep.onhost.core import config, errors, layout
+from lockstep.onhost.core import atomic, config, errors, layout, program
 from lockstep.onhost.system import cluster_link
 
 
@@ -24,10 +22,10 @@ def admit(name: str, paths: layout.Paths) -> None:
     cluster = config.load_host(paths.targets).cluster(name)
     if cluster is None:
         return
+    given = atomic.read_json(paths.admitted)
     try:
-        given = json.loads(paths.admitted.read_text(encoding="utf-8"))
         admitted = given["target"] == name and time.monotonic() < float(given["until"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError):
         admitted = False
     if not admitted:
         raise errors.Problem(
@@ -40,7 +38,6 @@ def admit(name: str, paths: layout.Paths) -> None:
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     """Command line; see the module's docstring."""
     if len(argv) != 2 or argv[0] != "admit":
-        print((__doc__ or "").strip(), file=sys.stderr)
-        return errors.EXIT_USAGE
+        return program.usage(__doc__)
     admit(argv[1], paths or layout.Paths())
     return errors.EXIT_DONE

@@ -6,12 +6,10 @@ asked of systemd. Only the agent writes it, and an agent that is restarted undoe
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, config, layout, output, topology
@@ -81,19 +79,15 @@ class Part:
     dropped: bool = False
 
 
-def load(paths: layout.Paths) -> dict[str, Group]:
+def load(paths: layout.Paths, before_the_boot: bool = False) -> dict[str, Group]:
     """Cluster → group; {} where nothing is known."""
-    return _load(paths.groups)
-
-
-def _load(path: Path) -> dict[str, Group]:
+    data = atomic.read_json(paths.groups_kept if before_the_boot else paths.groups)
     try:
-        data: Any = json.loads(path.read_text(encoding="utf-8"))
         return {
             name: Group(**{**group, "starts": tuple(group["starts"])})
             for name, group in data.items()
         }
-    except (OSError, ValueError, TypeError, LookupError, AttributeError):
+    except (TypeError, LookupError, AttributeError):
         return {}
 
 
@@ -111,7 +105,7 @@ def resume(paths: layout.Paths, host: config.Host) -> None:
     booted = f"{host.name} was rebooted or lost its power"
     with _writing:
         rebooted = not paths.groups.exists()
-        groups = _load(paths.groups_kept if rebooted else paths.groups)
+        groups = load(paths, before_the_boot=rebooted)
         known = {name: group for name, group in groups.items() if name in host.clusters}
         for name, group in known.items() if rebooted else ():
             # Starts are counted in seconds since a boot that is past.
@@ -179,8 +173,8 @@ def note(paths: layout.Paths, group: Group, **values: Any) -> None:
 def part_kept(paths: layout.Paths) -> Part | None:
     """The part that an earlier agent kept; None where it owed nothing."""
     try:
-        return Part(**json.loads(paths.joined.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return Part(**atomic.read_json(paths.joined))
+    except TypeError:
         return None
 
 

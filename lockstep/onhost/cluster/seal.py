@@ -14,7 +14,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from lockstep.onhost.core import errors, layout
@@ -28,7 +27,7 @@ _LEAST_KEY = 32
 class Refused(Exception):
     """A request whose seal, time or nonce is wrong; `known` when the sender has the key."""
 
-    def __init__(self, why: str, known: bool = False) -> None:
+    def __init__(self, why: str, known: bool = True) -> None:
         super().__init__(why)
         self.known = known
 
@@ -74,17 +73,15 @@ def _seal(key: bytes, parts: tuple[str, ...], body: bytes) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-@dataclass
 class Guard:
     """Lets each request in once. `now` is Unix time."""
 
-    now: Callable[[], float] = time.time
-    _seen: dict[str, float] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._seen: dict[str, float] = {}
+        self._lock = threading.Lock()
         # What was sealed before this process began may have been let in by the one before it.
-        self._began = self.now()
+        self._began = now()
 
     def check(
         self,
@@ -100,19 +97,18 @@ class Guard:
         parts = ("request", cluster, recipient, verb, stamp, nonce)
         wanted = _seal(key, parts, body)
         if not hmac.compare_digest(headers.get(SEAL, "").encode(), wanted.encode()):
-            raise Refused("wrong seal: the two have different keys")
-        now, sent = self.now(), float(stamp)
+            raise Refused("wrong seal: the two have different keys", known=False)
+        now, sent = self._now(), float(stamp)
         if abs(now - sent) > WINDOW_S:
             raise Refused(
                 f"a message of {abs(now - sent):.0f} s {'ago' if sent < now else 'ahead'}, at most "
-                f"{WINDOW_S:.0f} are taken: the clocks differ. Remedy: timedatectl on both",
-                known=True,
+                f"{WINDOW_S:.0f} are taken: the clocks differ. Remedy: timedatectl on both"
             )
         if sent <= self._began:
-            raise Refused("sealed before this agent began: ask again", known=True)
+            raise Refused("sealed before this agent began: ask again")
         with self._lock:
             self._seen = {each: until for each, until in self._seen.items() if until > now}
             if nonce in self._seen:
-                raise Refused("this message has been taken before", known=True)
+                raise Refused("this message has been taken before")
             # Until it is too old, also by a clock that runs ahead.
             self._seen[nonce] = now + 2 * WINDOW_S

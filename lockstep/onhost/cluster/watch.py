@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.records import ended
 from lockstep.onhost.switching import switch, wedge, wedge_state
 from lockstep.onhost.systemd import units
-
-Answer = dict[str, Any]
 
 
 @dataclass
@@ -47,7 +44,6 @@ class Watch:
         self._caller, self._cluster = caller, caller.cluster
         self._seen = Seen()
         self._stepped = 0.0
-        self._recovery = recovery.Recovery(member.paths, caller)
 
     def step(self) -> None:
         """Look once in a beat, and act."""
@@ -67,7 +63,7 @@ class Watch:
                 self._seen = Seen(group.run)
             self._hot(group)
         elif group.state == runs.RECOVERING and self._cluster.rank == 0:
-            self._recovery.step(group)
+            recovery.step(group, self._paths, self._caller)
         elif group.state == runs.ENDED:
             self._ask_decision(group)
 
@@ -77,8 +73,7 @@ class Watch:
         if self._member.part is not None:
             return {"switching": True}
         if group is None or group.run != body["run"] or group.state != runs.HOT:
-            why = group.reason if group and group.reason else "it was started anew"
-            return {"over": why}
+            return {"over": (group and group.reason) or "it was started anew"}
         self._seen.heard[self._cluster.first.name] = time.monotonic()
         runs.note(self._paths, group, heard=time.time(), members=body["members"])
         return {"why": self._ailing(group.target)}
@@ -132,7 +127,8 @@ class Watch:
 
     def _beat(self, group: runs.Group) -> str:
         said = {self._cluster.me.name: "hot"}
-        for name, answer in self._tell("beat", {"run": group.run, "members": group.members}):
+        body = {"run": group.run, "members": group.members}
+        for name, answer in self._caller.ask_all(self._cluster.others, "beat", body).items():
             if isinstance(answer, errors.Problem):
                 silent = self._seen.silent(name)
                 said[name] = f"silent for {silent:.0f} s"
@@ -147,13 +143,6 @@ class Watch:
             said[name] = "switching" if "switching" in answer else "hot"
         runs.note(self._paths, group, members=said)
         return ""
-
-    def _tell(self, verb: str, body: Answer) -> Iterable[tuple[str, Answer | errors.Problem]]:
-        """Ask all other members the same; each with its answer."""
-        members = {member.name: member for member in self._cluster.others}
-        return wire_client.at_once(
-            lambda name: self._caller.ask(members[name], verb, body, timeout=3.0), members
-        ).items()
 
     def _look(self, group: runs.Group, seen: Seen) -> None:
         """Ask for a token unless the engine's counters move."""
@@ -171,15 +160,14 @@ class Watch:
 
     def _end_all(self, group: runs.Group, reason: str) -> None:
         """End the group on every member, and decide whether it is started again."""
-        self._tell("end", {"run": group.run, "reason": reason})
+        body = {"run": group.run, "reason": reason}
+        self._caller.ask_all(self._cluster.others, "end", body)
         lately = recovery.lately(group, time.monotonic())
-        state = runs.RECOVERING
-        if ended.MARK in reason:
-            # It would end so again.
-            state = runs.DOWN
-        elif len(lately) >= recovery.STARTS:
-            reason = f"{reason}; {recovery.NO_HELP}"
-            state = runs.DOWN
+        # What the memory floor has ended would end so again.
+        final = ended.MARK in reason
+        if not final and len(lately) >= recovery.STARTS:
+            final, reason = True, f"{reason}; {recovery.NO_HELP}"
+        state = runs.DOWN if final else runs.RECOVERING
         self._end_here(replace(group, starts=lately), reason, state)
 
     def _end_here(self, group: runs.Group, reason: str, state: str = runs.ENDED) -> None:

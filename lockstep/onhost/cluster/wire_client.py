@@ -15,6 +15,7 @@ from lockstep.onhost.core import errors, layout, topology
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
 
+#: What members say to each other: a question's body, or an answer.
 Answer = dict[str, Any]
 T = TypeVar("T")
 
@@ -68,6 +69,13 @@ class Caller:
         if response.status != 200:
             raise Refusal(f"{member.name}: {found['problem']}", int(found["code"]))
         return found
+
+    def ask_all(
+        self, members: Iterable[topology.Member], verb: str, body: Answer | None = None
+    ) -> dict[str, Answer | errors.Problem]:
+        """One question to several members at the same time; a Problem is kept as the answer."""
+        named = {member.name: member for member in members}
+        return at_once(lambda name: self.ask(named[name], verb, body, timeout=3.0), named)
 
     def _silent(self, member: topology.Member, why: str) -> Unreachable:
         where = f"{member.address}:{self.cluster.port}"

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from lockstep.onhost.cluster import seal, wire_client
+from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import errors, http_listener, topology
 
 #: A request is small and comes at once; whoever sends more, or slowly, is cut off.
@@ -23,7 +24,6 @@ AT_ONCE = 16
 _IP_FREEBIND = 15
 _IPV6_FREEBIND = 78
 
-Answer = dict[str, Any]
 #: (cluster, verb, body) → answer, or a Problem.
 Act = Callable[[topology.Cluster, str, Answer], Answer]
 
@@ -110,8 +110,8 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(length))
         self.server.arrived(self.connection)
         cluster, key = self.server.served[name].cluster, self.server.served[name].key
+        headers = dict(self.headers.items())
         try:
-            headers = dict(self.headers.items())
             self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
         except seal.Refused as why:
             if why.known:
@@ -119,8 +119,7 @@ class Handler(BaseHTTPRequestHandler):
             else:
                 http_listener.empty(self, 401)
             return
-        status, found = self._act(cluster, verb, body)
-        self._answer(key, status, found)
+        self._answer(key, *self._act(cluster, verb, body))
 
     def _act(self, cluster: topology.Cluster, verb: str, body: bytes) -> tuple[int, Answer]:
         try:

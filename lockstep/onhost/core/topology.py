@@ -41,7 +41,3 @@ class Cluster:
     def others(self) -> tuple[Member, ...]:
         """Every member but this host."""
         return tuple(member for member in self.members if member is not self.me)
-
-    def member(self, name: str) -> Member:
-        """The member of that name; KeyError for a stranger."""
-        return {member.name: member for member in self.members}[name]

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from lockstep.onhost.cluster import planner, wire_client
+from lockstep.onhost.cluster import members, wire_client
 from lockstep.onhost.core import config, errors, layout, output, program, switch_lock, terminal
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import boots, switches
@@ -83,18 +83,14 @@ def wait_for_members(
     LeftAlone where one has, or somebody switches here meanwhile; Problem names who is missing.
     """
     caller = wire_client.Caller.of(cluster, paths)
-    members = {member.name: member for member in cluster.members}
     began, told = time.monotonic(), False
     while True:
         _idle(host, paths)
-        answers = wire_client.at_once(
-            lambda name: caller.ask(members[name], "state", timeout=3.0), members
-        )
         missing = {}
-        for name, answer in answers.items():
+        for name, answer in caller.ask_all(cluster.members, "state").items():
             if isinstance(answer, errors.Problem):
                 missing[name] = answer
-            elif up := planner.up(answer):
+            elif up := members.up(answer):
                 raise LeftAlone(f"{name} has {up[0]} up")
         if not missing:
             return

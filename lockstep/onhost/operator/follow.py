@@ -17,8 +17,7 @@ _MOVING = ("loading", "stopping", "restarting")
 def follow(job: transient.Job, from_end: bool, say: Callable[[str], None] = terminal.say) -> int:
     """Show a switch until it ends; its exit code, or 130 when Ctrl-C ended the watching."""
     try:
-        follower = transient.Follower(job, say, heartbeat_s=60, tell_failure=False)
-        return follower.follow(from_end)
+        return transient.follow(job, from_end, say, heartbeat_s=60, tell_failure=False)
     except KeyboardInterrupt:
         output.say("")
         terminal.say("The switch goes on without you. Watch it with: switch.sh wait")

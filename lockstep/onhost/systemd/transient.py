@@ -12,8 +12,8 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from lockstep.onhost.core import errors, file_lock, layout, output, runner
@@ -35,12 +35,10 @@ class Job:
     name: str
     argv: tuple[str, ...]
     user: str | None = None
-    directory: str | None = None
     env_file: str | None = None
-    timeout_s: float | None = None
     properties: tuple[str, ...] = ()
     unit_prefix: str = "lockstep-job-"
-    log: Path = field(default=Path("/dev/null"))
+    log: Path = Path("/dev/null")
     # A build's output may name private sources.
     log_mode: int = 0o640
 
@@ -59,7 +57,7 @@ class Job:
     @property
     def fingerprint(self) -> str:
         """Tells this work apart from other work under the same name."""
-        parts = (*self.argv, "", self.user or "", self.directory or "", self.env_file or "")
+        parts = (*self.argv, "", self.user or "", self.env_file or "")
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     @property
@@ -82,13 +80,10 @@ def command(job: Job) -> list[str]:
     ]
     if job.env_file:
         properties.append(f"EnvironmentFile={job.env_file}")
-    if job.timeout_s:
-        properties.append(f"RuntimeMaxSec={job.timeout_s:.0f}")
     argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
     argv += [f"--description={job.description}"]
     argv += [f"--property={value}" for value in properties]
     argv += [f"--uid={job.user}"] if job.user else []
-    argv += [f"--working-directory={job.directory}"] if job.directory else []
     return [*argv, "--", *job.argv]
 
 
@@ -164,10 +159,8 @@ def _until_end(pid: int, seconds: float) -> None:
     Without a process the job is just beginning or ending, which takes systemd a moment.
     """
     try:
-        handle = os.pidfd_open(pid) if pid else -1
+        handle = os.pidfd_open(pid)
     except OSError:
-        handle = -1
-    if handle < 0:
         time.sleep(seconds if pid else 0.05)
         return
     try:
@@ -176,73 +169,60 @@ def _until_end(pid: int, seconds: float) -> None:
         os.close(handle)
 
 
-class Follower:
-    """Prints a job's log as it grows, a heartbeat when it is silent, and tells its end."""
+def follow(
+    job: Job,
+    from_end: bool,
+    say: Callable[[str], None] = output.say,
+    heartbeat_s: float = 15.0,
+    tell_failure: bool = True,
+) -> int:
+    """Say a job's log as it grows until the job ended; its exit status, 128 + signal, or 124.
 
-    def __init__(
-        self,
-        job: Job,
-        say: Callable[[str], None] = output.say,
-        heartbeat_s: float = 15.0,
-        tell_failure: bool = True,
-    ) -> None:
-        self._job = job
-        self._say = say
-        self._heartbeat_s = heartbeat_s
-        self._tell_failure = tell_failure
-        self._rest = ""
+    `from_end` starts with the last ten lines: for a job that somebody else started. A job that is
+    silent for `heartbeat_s` is said to run still.
+    """
+    started = spoke = time.monotonic()
+    with job.log.open("rb") as log:
+        lines, rest = _lines(log.read()) if from_end else ([], "")
+        for line in lines[-10:]:
+            say(line)
+        while True:
+            # State first, log second: what was written before the end is never missed.
+            unit = units.show([job.unit])[job.unit]
+            lines, rest = _lines(log.read(), rest)
+            for line in lines:
+                say(line)
+            if not running(unit):
+                if rest.strip():
+                    say(rest)
+                return _status(job, unit, say, tell_failure)
+            now = time.monotonic()
+            if lines:
+                spoke = now
+            elif now - spoke >= heartbeat_s:
+                spoke = now
+                say(f"job {job.name}: still running, {output.duration(now - started)}")
+            if output.nobody_reads():
+                return EXIT_ALONE
+            _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
 
-    def follow(self, from_end: bool) -> int:
-        """Follow until the job ended; its exit status (128 + signal, 124 for its time-out).
 
-        `from_end` starts with the last ten lines: for a job that somebody else started.
-        """
-        started = spoke = time.monotonic()
-        with self._job.log.open("rb") as log:
-            for line in self._skip(log.read()) if from_end else ():
-                self._say(line)
-            while True:
-                # State first, log second: what was written before the end is never missed.
-                unit = units.show([self._job.unit])[self._job.unit]
-                lines = list(self._lines(log.read()))
-                for line in lines:
-                    self._say(line)
-                if not running(unit):
-                    if self._rest.strip():
-                        self._say(self._rest)
-                    return self._status(unit)
-                now = time.monotonic()
-                if lines:
-                    spoke = now
-                elif now - spoke >= self._heartbeat_s:
-                    spoke = now
-                    self._say(
-                        f"job {self._job.name}: still running, {output.duration(now - started)}"
-                    )
-                if output.nobody_reads():
-                    return EXIT_ALONE
-                _until_end(unit.main_pid, min(1.0, 0.05 + (now - started) / 10))
+def _lines(data: bytes, rest: str = "") -> tuple[list[str], str]:
+    """Whole lines and the rest; a progress bar that redraws itself counts as lines too."""
+    *whole, rest = (rest + data.decode("utf-8", "replace")).replace("\r", "\n").split("\n")
+    return [line for line in whole if line.strip()], rest
 
-    def _skip(self, data: bytes) -> list[str]:
-        return list(self._lines(data))[-10:]
 
-    def _lines(self, data: bytes) -> Iterator[str]:
-        """Whole lines of `data`; a progress bar that redraws itself counts as lines too."""
-        text = self._rest + data.decode("utf-8", "replace").replace("\r", "\n")
-        *whole, self._rest = text.split("\n")
-        return (line for line in whole if line.strip())
-
-    def _status(self, unit: units.Unit) -> int:
-        name = self._job.name
-        if not unit.installed:
-            self._say(f"job {name}: somebody stopped it")
-            return 143
-        if unit.active != "failed":
-            return 0
-        if self._tell_failure:
-            self._say(f"job {name}: failed ({unit.failure}); log: {self._job.log}")
-        if unit.result == "timeout":
-            return EXIT_TIMEOUT
-        if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED
-            return 128 + unit.main_status
-        return unit.main_status or errors.EXIT_FAILED
+def _status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_failure: bool) -> int:
+    if not unit.installed:
+        say(f"job {job.name}: somebody stopped it")
+        return 143
+    if unit.active != "failed":
+        return 0
+    if tell_failure:
+        say(f"job {job.name}: failed ({unit.failure}); log: {job.log}")
+    if unit.result == "timeout":
+        return EXIT_TIMEOUT
+    if unit.main_code in ("2", "3"):  # CLD_KILLED, CLD_DUMPED
+        return 128 + unit.main_status
+    return unit.main_status or errors.EXIT_FAILED

@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lockstep.onhost.core import errors, runner
-
-_PROPERTIES = (
-    "Id",
-    "LoadState",
-    "ActiveState",
-    "SubState",
-    "Result",
-    "UnitFileState",
-    "MainPID",
-    "ExecMainCode",
-    "ExecMainStatus",
-    "StateChangeTimestamp",
-    "StateChangeTimestampMonotonic",
-    "NRestarts",
-    "Description",
-)
 
 UP = ("active", "reloading", "refreshing", "activating", "deactivating")
 
@@ -94,42 +79,49 @@ class Unit:
         return f"{self.result}, {how} {self.main_status}"
 
 
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+#: Property of `systemctl show` → field of `Unit`, and how its text is read.
+_FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "Id": ("name", str),
+    "LoadState": ("load", str),
+    "ActiveState": ("active", str),
+    "SubState": ("sub", str),
+    "Result": ("result", str),
+    "UnitFileState": ("file_state", str),
+    "MainPID": ("main_pid", _number),
+    "ExecMainCode": ("main_code", str),
+    "ExecMainStatus": ("main_status", _number),
+    "StateChangeTimestamp": ("since", lambda text: float(_number(text.lstrip("@"))) or None),
+    "StateChangeTimestampMonotonic": ("changed", lambda text: _number(text) / 1e6),
+    "NRestarts": ("restarts", _number),
+    "Description": ("description", str),
+}
+
+
 def show(names: Iterable[str]) -> dict[str, Unit]:
     """Ask systemd about all units in one call; a unit that does not exist is `not-found`."""
     wanted = list(dict.fromkeys(names))
     if not wanted:
         return {}
-    argv = ["systemctl", "show", "--timestamp=unix", f"--property={','.join(_PROPERTIES)}"]
+    argv = ["systemctl", "show", "--timestamp=unix", f"--property={','.join(_FIELDS)}"]
     result = runner.run([*argv, "--", *wanted], timeout=30)
     if result.returncode != 0:
         raise errors.Problem(f"systemctl show failed: {result.stderr.strip()}")
-    blocks = [block for block in result.stdout.strip().split("\n\n") if block]
-    found = [_unit(block) for block in blocks]
+    found = [_unit(block) for block in result.stdout.strip().split("\n\n")]
     # Answers come in the order asked; Id differs from the name asked when that is an alias.
     return dict(zip(wanted, found, strict=True))
 
 
-def _unit(block: str) -> Unit:
-    fields = dict(line.partition("=")[::2] for line in block.splitlines())
-    return Unit(
-        name=fields.get("Id", ""),
-        load=fields.get("LoadState", "not-found"),
-        active=fields.get("ActiveState", "inactive"),
-        sub=fields.get("SubState", ""),
-        result=fields.get("Result", ""),
-        file_state=fields.get("UnitFileState", ""),
-        main_pid=_number(fields.get("MainPID", "")),
-        main_code=fields.get("ExecMainCode", "0"),
-        main_status=_number(fields.get("ExecMainStatus", "")),
-        since=float(_number(fields.get("StateChangeTimestamp", "").lstrip("@"))) or None,
-        changed=_number(fields.get("StateChangeTimestampMonotonic", "")) / 1e6,
-        restarts=_number(fields.get("NRestarts", "")),
-        description=fields.get("Description", ""),
-    )
+def _said(shown: str) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in shown.splitlines())
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+def _unit(shown: str) -> Unit:
+    said = _said(shown)
+    return Unit(**{to: read(said[name]) for name, (to, read) in _FIELDS.items() if name in said})
 
 
 def start_times(unit: str) -> tuple[float, float] | None:
@@ -137,8 +129,8 @@ def start_times(unit: str) -> tuple[float, float] | None:
     names = ("InactiveExit", "ExecMainStart", "ActiveEnter")
     properties = ",".join(f"{name}TimestampMonotonic" for name in names)
     result = runner.run(["systemctl", "show", f"--property={properties}", "--", unit], timeout=30)
-    fields = dict(line.partition("=")[::2] for line in result.stdout.splitlines())
-    left, began, up = (_number(fields.get(f"{name}TimestampMonotonic", "")) for name in names)
+    said = _said(result.stdout)
+    left, began, up = (_number(said.get(f"{name}TimestampMonotonic", "")) for name in names)
     if not 0 < left <= began <= up:
         return None
     return (began - left) / 1e6, (up - began) / 1e6

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
@@ -195,22 +196,19 @@ class Spark:
         self.engine.close()
 
 
-def cluster_of(folder: Path, monkeypatch, count: int) -> list[Spark]:
-    """Members with their agents up and nothing hot."""
+@contextlib.contextmanager
+def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
+    """Members with their agents up and nothing hot; they end with the test."""
     members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
     port = free_port(count)
-    sparks = [
-        Spark(folder / member["name"], monkeypatch, rank, members, port)
-        for rank, member in enumerate(members)
-    ]
-    try:
+    with contextlib.ExitStack() as stack:
+        sparks = []
+        for rank, member in enumerate(members):
+            sparks.append(Spark(folder / member["name"], monkeypatch, rank, members, port))
+            stack.callback(sparks[-1].end)
         for spark in sparks:
             spark.power_on()
-    except BaseException:
-        for spark in sparks:
-            spark.end()
-        raise
-    return sparks
+        yield sparks
 
 
 def until(condition, what: str, limit_s: float = 30.0) -> None:

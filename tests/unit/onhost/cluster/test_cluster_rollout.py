@@ -18,16 +18,14 @@ ID = "0123456789abcdef"
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     """Two members that a deploy has given new units; it took the group down, which was hot."""
-    sparks = cluster_of(tmp_path, monkeypatch, 2)
-    for spark in sparks:
-        write(spark, OLD)
-        generations.record(spark.paths, generation(OLD))
-        before.keep(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
-        write(spark, NEW)
-        generations.record(spark.paths, generation(NEW))
-    yield sparks
-    for spark in sparks:
-        spark.end()
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        for spark in sparks:
+            write(spark, OLD)
+            generations.record(spark.paths, generation(OLD))
+            before.keep(spark.paths, None, [f"/etc/systemd/system/{GLM}"], ID)
+            write(spark, NEW)
+            generations.record(spark.paths, generation(NEW))
+        yield sparks
 
 
 def generation(name: str) -> dict:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lockstep.cli.cluster.status import judged
 from lockstep.onhost.cluster import cluster_status, runs
 from lockstep.onhost.core import config, topology
@@ -34,22 +36,25 @@ def test_half_a_group_is_a_finding_with_each_members_word():
     assert lines[2] == ("  spark2: no model hot; glm ended: spark1, rank 0, was not heard for 21 s")
 
 
-def test_two_runs_are_no_group():
-    told = judged("pair", MEMBERS, {"spark1": member(), "spark2": member(run="b")})
-    assert (told[0], told[1][0]) == (1, "pair: glm is not whole")
+OFF = member(None, hot="qwen")
+DOWN = member("down", hot=None, reason="3 starts in 30 min did not help")
 
 
-def test_a_group_that_generates_nothing_is_a_finding():
-    told = judged("pair", MEMBERS, {"spark1": member(ready=False), "spark2": member()})
-    assert (told[0], told[1][0]) == (1, "pair: glm generates nothing")
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        pytest.param(member(), member(run="b"), "glm is not whole", id="two runs are no group"),
+        pytest.param(member(ready=False), member(), "glm generates nothing", id="no token"),
+        pytest.param(DOWN, OFF, "left down", id="given up"),
+    ],
+)
+def test_a_group_that_is_not_well_is_a_finding(first, second, said):
+    code, lines = judged("pair", MEMBERS, {"spark1": first, "spark2": second})
+    assert (code, lines[0]) == (1, f"pair: {said}")
 
 
-def test_a_group_that_was_given_up_is_a_finding_and_one_that_is_off_is_none():
-    off = member(None, hot="qwen")
-    assert judged("pair", MEMBERS, {"spark1": off, "spark2": off})[0] == 0
-    down = member("down", hot=None, reason="3 starts in 30 min did not help")
-    code, lines = judged("pair", MEMBERS, {"spark1": down, "spark2": off})
-    assert (code, lines[0]) == (1, "pair: left down")
+def test_a_group_that_is_off_is_no_finding():
+    assert judged("pair", MEMBERS, {"spark1": OFF, "spark2": OFF})[0] == 0
 
 
 def test_a_member_that_cannot_be_asked_makes_it_unknown():

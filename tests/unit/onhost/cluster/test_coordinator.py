@@ -19,11 +19,38 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     """Two members; `own` is hot on the second."""
-    sparks = cluster_of(tmp_path, monkeypatch, 2)
-    sparks[1].systemd.unit(OWN, ActiveState="active", SubState="running")
-    yield sparks
-    for spark in sparks:
-        spark.end()
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        sparks[1].systemd.unit(OWN, ActiveState="active", SubState="running")
+        yield sparks
+
+
+def hot_everywhere(pair) -> list[list[str]]:
+    return [spark.hot() for spark in pair]
+
+
+def one_rank_up(pair, seconds: int = 30):
+    """A switch whose rank 0 loads for so long, and whose rank 1 is up."""
+    pair[0].systemd.unit(GLM, on_start=["sleep", str(seconds)])
+    work = pair[0].switch_begun("glm")
+    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    return work
+
+
+def after_the_first_plan(group, monkeypatch, do) -> None:
+    """Have something done once, when who asks for a switch has made its plan."""
+    join, once = group._all_join, [do]
+
+    def joined(*words):
+        if once:
+            once.pop()()
+        return join(*words)
+
+    monkeypatch.setattr(group, "_all_join", joined)
+
+
+def group_switch(spark, user: str, say=print) -> coordinator.GroupSwitch:
+    host = config.load_host(spark.paths.targets)
+    return coordinator.GroupSwitch(host, spark.paths, say, user)
 
 
 def calls(spark) -> list[str]:
@@ -35,7 +62,7 @@ def test_every_member_drops_its_model_and_starts_its_rank(pair, asked_on):
     code, lines = pair[asked_on].switch("glm")
 
     assert code == 0, lines
-    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert hot_everywhere(pair) == [["glm"], ["glm"]]
     assert calls(pair[1]) == [
         f"systemctl stop -- {OWN}",
         f"systemctl reset-failed -- {GLM}",
@@ -79,7 +106,7 @@ def test_none_on_any_member_ends_the_whole_group(pair, asked_on):
     code, lines = pair[asked_on].switch("none")
 
     assert code == 0
-    assert [spark.hot() for spark in pair] == [[], []]
+    assert hot_everywhere(pair) == [[], []]
     assert lines[-1] == "no model is hot on " + (
         "spark1, spark2" if not asked_on else "spark2, spark1"
     )
@@ -100,7 +127,7 @@ def test_a_target_of_one_member_ends_the_group_on_all(pair):
     code, lines = pair[1].switch("own")
 
     assert code == 0, lines
-    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert hot_everywhere(pair) == [[], ["own"]]
 
 
 def test_a_target_of_one_member_that_fails_brings_the_group_back(pair):
@@ -109,7 +136,7 @@ def test_a_target_of_one_member_that_fails_brings_the_group_back(pair):
     code, lines = pair[1].switch("own")
 
     assert code == 1
-    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert hot_everywhere(pair) == [["glm"], ["glm"]]
     assert lines[-1] == "the switch to own FAILED; hot again: glm on spark2, glm on spark1"
 
 
@@ -164,16 +191,9 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
     pair, monkeypatch, wanted, after
 ):
     """Who asked for it had seen no group yet, and would have ended a rank alone."""
-    paths = pair[1].paths
-    group = coordinator.GroupSwitch(config.load_host(paths.targets), paths, user="ben")
-    join, begun = group._all_join, []
-
-    def glm_comes_first(*words):
-        if not begun:
-            begun.append(pair[0].switch("glm"))
-        return join(*words)
-
-    monkeypatch.setattr(group, "_all_join", glm_comes_first)
+    group = group_switch(pair[1], "ben")
+    begun = []
+    after_the_first_plan(group, monkeypatch, lambda: begun.append(pair[0].switch("glm")))
     assert (group.none() if wanted == "none" else group.to(wanted)) == 0
     assert begun[0][0] == 0, begun
     assert hot_everywhere(pair) == after
@@ -181,23 +201,19 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
 
 
 def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkeypatch):
-    paths = pair[1].paths
-    said = []
-    group = coordinator.GroupSwitch(config.load_host(paths.targets), paths, said.append, "ben")
-    join, runs = group._all_join, []
+    said, runs = [], []
+    group = group_switch(pair[1], "ben", said.append)
 
-    def somebody_else_comes_first(*words):
-        if not runs:
-            assert pair[0].switch("glm")[0] == 0
-            runs.append([spark.group.run for spark in pair])
-        return join(*words)
+    def somebody_else() -> None:
+        assert pair[0].switch("glm")[0] == 0
+        runs.extend(spark.group.run for spark in pair)
 
-    monkeypatch.setattr(group, "_all_join", somebody_else_comes_first)
+    after_the_first_plan(group, monkeypatch, somebody_else)
     assert group.to("glm") == 0
     assert "glm is hot already" in said[-1]
     assert hot_everywhere(pair) == [["glm"], ["glm"]]
     assert [(spark.group.state, spark.group.run) for spark in pair] == [
-        ("hot", run) for run in runs[0]
+        ("hot", run) for run in runs
     ]
     assert not any(spark.paths.joined.exists() for spark in pair)
 
@@ -220,11 +236,8 @@ def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_a
 def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair):
     pair[1].switch("glm")
     pair[1].switch("none")
-    paths = pair[0].paths
-    host = config.load_host(paths.targets)
-    group = coordinator.GroupSwitch(host, paths, user=cluster_groups.WATCH)
     with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
-        group.to("glm")
+        group_switch(pair[0], cluster_groups.WATCH).to("glm")
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
@@ -244,10 +257,6 @@ def test_only_who_switched_this_run_off_keeps_the_watch_from_starting_it_again(p
         planner.owed("glm", states(state="stopped", run="r2", reason="ben switched to none"))
 
 
-def hot_everywhere(pair) -> list[list[str]]:
-    return [spark.hot() for spark in pair]
-
-
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_rank_that_does_not_start_gives_everybody_back_what_was_hot(pair, failing):
     for unit in (GLM, SPARE):
@@ -255,7 +264,7 @@ def test_a_rank_that_does_not_start_gives_everybody_back_what_was_hot(pair, fail
     code, lines = pair[0].switch("glm")
 
     assert code == 1, lines
-    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert hot_everywhere(pair) == [[], ["own"]]
     assert lines[-1] == "the switch to glm FAILED; hot again: own on spark2"
     assert any("ERROR no such device" in line for line in lines)
 
@@ -289,7 +298,7 @@ def test_the_fallback_is_started_on_all_when_a_rank_does_not_start(pair):
     code, lines = pair[0].switch("glm")
 
     assert code == 3
-    assert [spark.hot() for spark in pair] == [["glm-fallback"], ["glm-fallback"]]
+    assert hot_everywhere(pair) == [["glm-fallback"], ["glm-fallback"]]
     assert lines[-1] == "glm FAILED; its fallback glm-fallback is hot"
 
 
@@ -309,13 +318,11 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
 
     assert code == 1
     assert any("it ended by itself" in line for line in lines)
-    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert hot_everywhere(pair) == [[], ["own"]]
 
 
 def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
-    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
-    work = pair[0].switch_begun("glm")
-    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work = one_rank_up(pair)
     work.kill()
     until(lambda: pair[1].hot() == ["own"], "the second member has its model again")
     until(lambda: not any(spark.paths.joined.exists() for spark in pair), "both let go")
@@ -324,13 +331,10 @@ def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
 
 
 def test_systemd_has_a_killed_switch_undone_at_once(pair):
-    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
-    work = pair[0].switch_begun("glm")
-    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work = one_rank_up(pair)
     work.kill()
     work.wait()
-    code, lines = pair[0].switch("--finish", "")[0], []
-    assert (code, lines) == (0, [])
+    assert pair[0].switch("--finish", "")[0] == 0
     assert pair[1].hot() == ["own"]
     assert not any(spark.paths.joined.exists() for spark in pair)
 
@@ -342,14 +346,12 @@ def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(
     until(lambda: pair[1].state(OWN) == "activating", "own is starting")
     work.kill()
     work.wait()
-    until(lambda: [spark.hot() for spark in pair] == [["glm"], ["glm"]], "the group is back")
+    until(lambda: hot_everywhere(pair) == [["glm"], ["glm"]], "the group is back")
 
 
 def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(pair):
     pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
-    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
-    work = pair[0].switch_begun("glm")
-    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work = one_rank_up(pair, 60)
     pair[1].power_off()
     out, _ = work.communicate(timeout=60)
     assert work.returncode == 4, out
@@ -361,9 +363,7 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
 
 
 def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
-    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
-    work = pair[0].switch_begun("glm")
-    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work = one_rank_up(pair, 60)
     for spark in pair:
         spark.leave_cluster()
     pair[1].freeze()
@@ -375,9 +375,7 @@ def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
 
 
 def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
-    pair[0].systemd.unit(GLM, on_start=["sleep", "30"])
-    work = pair[0].switch_begun("glm")
-    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    work = one_rank_up(pair)
     pair[1].kill_agent()
     pair[1].power_on()
     until(lambda: pair[1].hot() == ["own"], "its model is back")

@@ -42,6 +42,11 @@ class Agent:
     def ask(self, verb: str = "state", **how: object) -> dict:
         return self.caller.ask(MEMBERS[1], verb, {"key": 1}, **how)
 
+    def connections(self, count: int) -> list[socket.socket]:
+        """So many of the first member's, that say nothing yet."""
+        to, first = ("127.0.1.2", self.cluster.port), ("127.0.1.1", 0)
+        return [socket.create_connection(to, 10, first) for _ in range(count)]
+
     def post(self, headers: dict[str, str], body: bytes = b'{"key": 1}', source: str = "127.0.1.1"):
         connection = http.client.HTTPConnection(
             "127.0.1.2", self.cluster.port, timeout=5, source_address=(source, 0)
@@ -151,24 +156,17 @@ def test_what_is_too_large_is_not_read(agent):
 
 
 def test_who_sends_slowly_is_cut_off_and_others_are_answered_meanwhile(agent):
-    loris = [
-        socket.create_connection(("127.0.1.2", agent.cluster.port), 5, ("127.0.1.1", 0))
-        for _ in range(3)
-    ]
+    loris = agent.connections(3)
     for connection in loris:
         connection.sendall(b"POST /pair/state HTTP/1.1\r\nX: ")
     assert agent.ask() == {"found": 1}
     for connection in loris:
-        connection.settimeout(10)
         assert connection.recv(100) == b""
         connection.close()
 
 
 def test_no_member_can_take_more_than_its_share_of_connections(agent):
-    many = [
-        socket.create_connection(("127.0.1.2", agent.cluster.port), 5, ("127.0.1.1", 0))
-        for _ in range(wire_server.AT_ONCE)
-    ]
+    many = agent.connections(wire_server.AT_ONCE)
     with pytest.raises(wire_client.Unreachable):
         agent.ask(timeout=0.4)
     for connection in many:

@@ -19,12 +19,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     """Two members on which the group is hot."""
-    sparks = cluster_of(tmp_path, monkeypatch, 2)
-    code, lines = sparks[0].switch("glm")
-    assert code == 0, lines
-    yield sparks
-    for spark in sparks:
-        spark.end()
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        code, lines = sparks[0].switch("glm")
+        assert code == 0, lines
+        yield sparks
 
 
 def hot(pair) -> list[list[str]]:
@@ -208,13 +206,9 @@ def test_an_agent_that_is_restarted_keeps_the_group(pair):
 
 
 def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
-    (spark, other) = cluster_of(tmp_path, monkeypatch, 2)
-    try:
+    with cluster_of(tmp_path, monkeypatch, 2) as (spark, _):
         spark.systemd.unit(GLM, ActiveState="active", SubState="running")
         until(lambda: spark.hot() == [], "stopped")
-    finally:
-        spark.end()
-        other.end()
 
 
 def test_who_is_switching_is_left_alone(pair):

@@ -251,16 +251,14 @@ def test_nothing_is_tried_that_could_not_be_counted(spark, monkeypatch):
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
     """Two members of a cluster whose target was hot before both lost their power."""
-    sparks = cluster_of(tmp_path, monkeypatch, 2)
-    assert sparks[0].switch("glm")[0] == 0
-    for spark in sparks:
-        spark.power_off()
-        begin_boot(spark.paths, "2")
-        data = json.loads(spark.paths.targets.read_text())
-        spark.paths.targets.write_text(json.dumps({**data, "boot": "last"}))
-    yield sparks
-    for spark in sparks:
-        spark.end()
+    with cluster_of(tmp_path, monkeypatch, 2) as sparks:
+        assert sparks[0].switch("glm")[0] == 0
+        for spark in sparks:
+            spark.power_off()
+            begin_boot(spark.paths, "2")
+            data = json.loads(spark.paths.targets.read_text())
+            spark.paths.targets.write_text(json.dumps({**data, "boot": "last"}))
+        yield sparks
 
 
 @pytest.mark.slow

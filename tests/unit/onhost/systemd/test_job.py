@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import signal
 import subprocess
 import sys
-import threading
-import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
+from a_cluster import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import errors, layout, output
@@ -27,14 +28,12 @@ def host(tmp_path, monkeypatch):
         def run(self, *argv: str) -> int:
             return job.main(["run", *argv], self.paths)
 
-    return Host()
+        def begun(self, *argv: str) -> Future[int]:
+            """The same in another thread."""
+            return threads.submit(self.run, *argv)
 
-
-def wait_for(condition) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until, "waited 30 s in vain"
-        time.sleep(0.02)
+    with ThreadPoolExecutor() as threads:
+        yield Host()
 
 
 def test_the_systemd_call_is_complete_and_carries_no_secret():
@@ -42,33 +41,17 @@ def test_the_systemd_call_is_complete_and_carries_no_secret():
         "torch",
         ("uv", "pip", "install", "torch"),
         user="vllm",
-        directory="/opt/vllm",
         env_file="/etc/lockstep/build.env",
-        timeout_s=3600,
         properties=("Nice=5",),
         log=layout.Paths().log / "jobs/torch.log",
     )
-    assert transient.command(work) == [
-        "systemd-run",
-        "--quiet",
-        "--no-ask-password",
-        "--unit=lockstep-job-torch.service",
-        f"--description=lockstep job torch {work.fingerprint}",
-        "--property=Type=exec",
-        "--property=RemainAfterExit=yes",
-        "--property=OOMScoreAdjust=500",
-        "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log",
-        "--property=Nice=5",
-        "--property=EnvironmentFile=/etc/lockstep/build.env",
-        "--property=RuntimeMaxSec=3600",
-        "--uid=vllm",
-        "--working-directory=/opt/vllm",
-        "--",
-        "uv",
-        "pip",
-        "install",
-        "torch",
-    ]
+    assert shlex.join(transient.command(work)) == (
+        "systemd-run --quiet --no-ask-password --unit=lockstep-job-torch.service "
+        f"'--description=lockstep job torch {work.fingerprint}' "
+        "--property=Type=exec --property=RemainAfterExit=yes --property=OOMScoreAdjust=500 "
+        "--property=StandardOutput=append:/var/log/lockstep/jobs/torch.log --property=Nice=5 "
+        "--property=EnvironmentFile=/etc/lockstep/build.env --uid=vllm -- uv pip install torch"
+    )
 
 
 def test_output_comes_line_by_line_and_the_exit_status_is_the_works(host, capsys):
@@ -88,10 +71,19 @@ def test_success_is_0_and_a_later_run_starts_again(host, capsys):
     assert capsys.readouterr().out == "one\ntwo\n"
 
 
-def test_options_of_the_work_are_left_alone(host, capsys):
-    assert host.run("build", "--", "echo", "--heartbeat", "--", "-x") == 0
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        pytest.param(["echo", "--uid", "--", "-x"], "--uid -- -x\n", id="options of the work"),
+        pytest.param(
+            ["printf", "10%%\r20%%\r\n30%%\n"], "10%\n20%\n30%\n", id="a bar that redraws itself"
+        ),
+    ],
+)
+def test_what_is_left_alone_and_what_counts_as_a_line(host, capsys, argv, said):
+    assert host.run("build", "--", *argv) == 0
 
-    assert capsys.readouterr().out == "--heartbeat -- -x\n"
+    assert capsys.readouterr().out == said
 
 
 def test_a_killed_work_gives_128_plus_the_signal(host):
@@ -133,31 +125,20 @@ def test_a_silent_job_gives_a_heartbeat(host, capsys, tmp_path):
         log=host.paths.log / "jobs/quiet.log",
     )
     transient.start(work, host.paths)
-    assert transient.Follower(work, say, heartbeat_s=0.2).follow(from_end=False) == 0
+    assert transient.follow(work, False, say, heartbeat_s=0.2) == 0
     assert {timeless(line) for line in printed} == {"job quiet: still running, 0 s"}
-
-
-def test_a_progress_bar_that_redraws_itself_counts_as_lines(host, capsys):
-    assert host.run("build", "--", "printf", "10%%\r20%%\r\n30%%\n") == 0
-
-    assert capsys.readouterr().out == "10%\n20%\n30%\n"
 
 
 def test_the_same_work_is_attached_to_and_runs_once(host, tmp_path, capsys):
     gate, count = tmp_path / "go", tmp_path / "count"
     script = f"echo started >> {count}; while [ ! -e {gate} ]; do sleep 0.05; done; echo done"
-    codes = []
-    first = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
-    first.start()
-    wait_for(count.exists)
-    second = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
-    second.start()
-    wait_for(lambda: "is running already" in (host.paths.root / "out").read_text())
+    first = host.begun("b", "--", "sh", "-c", script)
+    until(count.exists, "it runs")
+    second = host.begun("b", "--", "sh", "-c", script)
+    until(lambda: "is running already" in (host.paths.root / "out").read_text(), "attached")
     gate.touch()
-    first.join(30)
-    second.join(30)
 
-    assert codes == [0, 0]
+    assert [first.result(30), second.result(30)] == [0, 0]
     assert count.read_text() == "started\n"
 
 
@@ -179,21 +160,19 @@ def mirror_output(host, monkeypatch):
 def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
     gate = tmp_path / "go"
     script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done; echo first"
-    first = threading.Thread(target=host.run, args=("b", "--", "sh", "-c", script))
-    first.start()
-    wait_for((tmp_path / "began").exists)
-    second = threading.Thread(target=host.run, args=("b", "--", "echo", "second"))
-    second.start()
-    wait_for(lambda: "waiting for its end" in (host.paths.root / "out").read_text())
+    first = host.begun("b", "--", "sh", "-c", script)
+    until((tmp_path / "began").exists, "it runs")
+    second = host.begun("b", "--", "echo", "second")
+    until(lambda: "waiting for its end" in (host.paths.root / "out").read_text(), "it waits")
     gate.touch()
-    first.join(30)
-    second.join(30)
+    wait([first, second], 30)
 
     assert capsys.readouterr().out.splitlines()[-2:] == ["first", "second"]
 
 
-def _follower(host, *argv: str) -> subprocess.Popen[str]:
-    """`job.py` as a process of its own, whose output this test reads."""
+def _follower(host, gate: Path, done: Path) -> subprocess.Popen[str]:
+    """A process of its own that follows work, which goes on until its gate is there."""
+    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         "from lockstep.onhost.core import errors, layout; "
@@ -201,47 +180,42 @@ def _follower(host, *argv: str) -> subprocess.Popen[str]:
         "from pathlib import Path; units.is_root = lambda: True; "
         f"sys.exit(job.main(sys.argv[1:], layout.Paths(Path({str(host.paths.root)!r}))))"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code, *argv], stdout=subprocess.PIPE, text=True, env=os.environ
-    )
+    argv = [sys.executable, "-c", code, "run", "b", "--", "sh", "-c", script]
+    follower = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert follower.stdout.readline() == "begun\n"
+    return follower
 
 
 def test_killing_the_follower_does_not_kill_the_job(host, tmp_path):
     gate, done = tmp_path / "go", tmp_path / "done"
-    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
-    follower = _follower(host, "run", "b", "--", "sh", "-c", script)
-    assert follower.stdout.readline() == "begun\n"
+    follower = _follower(host, gate, done)
     follower.send_signal(signal.SIGKILL)
     follower.wait()
     gate.touch()
 
-    wait_for(done.exists)
-    wait_for(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited")
+    until(done.exists, "the work goes on")
+    until(lambda: host.systemd.state("lockstep-job-b.service")["SubState"] == "exited", "ended")
 
 
 def test_a_follower_whose_connection_is_gone_ends_and_the_job_goes_on(host, tmp_path):
     gate, done = tmp_path / "go", tmp_path / "done"
-    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
-    follower = _follower(host, "run", "b", "--heartbeat", "0.1", "--", "sh", "-c", script)
-    assert follower.stdout.readline() == "begun\n"
+    follower = _follower(host, gate, done)
     follower.stdout.close()
 
     assert follower.wait(30) == 141
     gate.touch()
-    wait_for(done.exists)
+    until(done.exists, "the work goes on")
 
 
 def test_a_stopped_job_gives_143(host, tmp_path):
     script = f"touch {tmp_path}/began; while :; do sleep 0.05; [ -e {tmp_path}/end ] && exit; done"
-    codes = []
-    run = threading.Thread(target=lambda: codes.append(host.run("b", "--", "sh", "-c", script)))
-    run.start()
-    wait_for((tmp_path / "began").exists)
+    run = host.begun("b", "--", "sh", "-c", script)
+    until((tmp_path / "began").exists, "it runs")
 
     assert job.main(["stop", "b"], host.paths) == 0
-    run.join(30)
+    wait([run], 30)
     (tmp_path / "end").touch()
-    assert codes == [143]
+    assert run.result(30) == 143
 
 
 def test_attach_tells_how_a_finished_job_ended(host, capsys):
