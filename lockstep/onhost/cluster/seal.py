@@ -27,7 +27,7 @@ _LEAST_KEY = 32
 class Refused(Exception):
     """A request whose seal, time or nonce is wrong; `known` when the sender has the key."""
 
-    def __init__(self, why: str, known: bool = True) -> None:
+    def __init__(self, why: str, known: bool = False) -> None:
         super().__init__(why)
         self.known = known
 
@@ -97,18 +97,19 @@ class Guard:
         parts = ("request", cluster, recipient, verb, stamp, nonce)
         wanted = _seal(key, parts, body)
         if not hmac.compare_digest(headers.get(SEAL, "").encode(), wanted.encode()):
-            raise Refused("wrong seal: the two have different keys", known=False)
+            raise Refused("wrong seal: the two have different keys")
         now, sent = self._now(), float(stamp)
         if abs(now - sent) > WINDOW_S:
             raise Refused(
                 f"a message of {abs(now - sent):.0f} s {'ago' if sent < now else 'ahead'}, at most "
-                f"{WINDOW_S:.0f} are taken: the clocks differ. Remedy: timedatectl on both"
+                f"{WINDOW_S:.0f} are taken: the clocks differ. Remedy: timedatectl on both",
+                known=True,
             )
         if sent <= self._began:
-            raise Refused("sealed before this agent began: ask again")
+            raise Refused("sealed before this agent began: ask again", known=True)
         with self._lock:
             self._seen = {each: until for each, until in self._seen.items() if until > now}
             if nonce in self._seen:
-                raise Refused("this message has been taken before")
+                raise Refused("this message has been taken before", known=True)
             # Until it is too old, also by a clock that runs ahead.
             self._seen[nonce] = now + 2 * WINDOW_S
