@@ -1047,8 +1047,8 @@ GUARDS = (
     Guard(
         "what is on trial comes back by itself",
         f"{ONHOST}/system/trial.py",
-        "must([*argv, *program.command(",
-        "list([*argv, *program.command(",
+        "runner.must(*argv, *program.command(",
+        "print(*argv, *program.command(",
         "tests/unit/onhost/system/test_fabric.py tests/unit/onhost/system/test_firewall.py",
     ),
     Guard(
