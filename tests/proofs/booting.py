@@ -137,7 +137,9 @@ class Booting:
 
     def settled(self) -> bool:
         """Whether the boot is over, and nothing is on its way of it."""
+        # The login waits a while, for each costs more than the wait.
         answer = self._host.run(
+            "timeout 3 systemctl is-system-running --wait >/dev/null; "
             "systemctl show -p SubState --value lockstep-boot.service; systemctl is-system-running"
         )
         words = answer.out.split()
