@@ -221,6 +221,8 @@ class Booting:
             self.knobs(freezes_host=True)
             self.take_power()
         else:
+            # What is hot already is not started.
+            self._switch("none")
             self.knobs(freezes_host=True)
             self._host.begin(f"{SWITCH} {run.target}")
             until(self.off, f"{self._host.name}: the engine freezes the host", SETTLE_S)
