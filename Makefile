@@ -60,9 +60,9 @@ lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
 	$(BIN)/python -m lab.parsers
 
-# Beside the tests that need no lab its parts are downloaded and the first deploy runs, which mostly
-# waits. A failed test has one more try here, and here only, and is listed with what it said: a few
-# may lose a race, many may not.
+# The tests that need no lab run beside the download of its parts and its first deploy. A failed test
+# has one more try here, and here only, and is listed with what it said: a few may lose a race, many
+# may not.
 test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-tests lint unit-tests

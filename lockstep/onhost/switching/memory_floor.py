@@ -15,7 +15,6 @@ exit codes: 2 wrong use; it ends by a signal only
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -148,10 +147,17 @@ def floors(target: config.Target) -> dict[str, float]:
 
 
 def _sigkill(kill: Callable[[int, int], None], pid: int) -> None:
-    """Nothing where it is gone, and for 0, which would be this program itself."""
-    with contextlib.suppress(ProcessLookupError):
+    """Nothing where it is gone, and for 0, which would be this program itself.
+
+    What the kernel refuses is said, for systemd is asked next.
+    """
+    try:
         if pid > 0:
             kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except OSError as error:
+        tell(f"process {pid} not killed: {errors.why(error)}")
 
 
 def _systemctl(*words: str) -> None:

@@ -122,14 +122,20 @@ def test_nothing_is_killed_for_a_container_that_does_not_run(spark, known):
     assert spark.systemd.calls == [STOP, *REST]
 
 
-def test_an_engine_that_is_gone_meanwhile_is_stopped_all_the_same(spark, monkeypatch):
-    def gone(*_: object) -> None:
-        raise ProcessLookupError
+@pytest.mark.parametrize(
+    ("refusal", "said"), [(ProcessLookupError, False), (PermissionError, True)]
+)
+def test_an_engine_that_the_kernel_does_not_kill_is_stopped_all_the_same(
+    spark, monkeypatch, capsys, refusal, said
+):
+    def refuse(*_: object) -> None:
+        raise refusal(1, "Operation not permitted")
 
-    monkeypatch.setattr(memory_floor.os, "kill", gone)
+    monkeypatch.setattr(memory_floor.os, "kill", refuse)
     spark.step(3.0)
 
     assert spark.systemd.calls == [STOP, *REST]
+    assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is said
 
 
 def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):
