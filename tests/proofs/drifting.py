@@ -19,7 +19,9 @@ from planted import PLANTS, REMEDY, Plant
 
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
+from lockstep.drift.subjects import KINDS
 from lockstep.files import sent
+from lockstep.files.sent import named
 
 # Runs on the host as root: one order per line, one answer per line.
 _SERVER = f"""\
@@ -28,8 +30,8 @@ sent = json.loads(sys.stdin.readline())
 {sent.IMPORTER}
 for line in sys.stdin:
     order = json.loads(line)
-    if order is None:
-        answer = program.take(sent["asked"])
+    if isinstance(order, list):
+        answer = program.take({{name: sent["asked"][name] for name in order}})
     else:
         done = subprocess.run(["bash", "-c", order], stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -52,6 +54,8 @@ class Planter:
             stdout=subprocess.PIPE,
             text=True,
         )
+        #: What all readers said of the second host before anything was planted there.
+        self.before: dict[str, Any] = {}
         self._send(json.loads(sent.questions(self.asked[1].questions)))
 
     def _send(self, order: object) -> None:
@@ -69,18 +73,33 @@ class Planter:
         code, said = self._answer()
         assert code == 0, f"{text}: {code}\n{said}"
 
-    def differences(self) -> tuple[Difference, ...]:
-        """What a diff of both hosts says now; what cannot be read is an error here."""
-        self._send(None)
-        now = hosts.Taken(self.asked[1].login.name, self._answer())
-        found = report.judge("lab", self.intended, [self.other, now], key=self.key)
-        assert found.unknown == (), found.unknown
-        return found.differences
+    def differences(self, reader: str | None = None) -> tuple[Difference, ...]:
+        """What a diff of both hosts says now; what cannot be read is an error here.
+
+        With a reader only that one reads again: the rest is as it was before anything was planted.
+        """
+        self._send([reader] if reader else list(self.asked[1].questions))
+        found = self._answer()
+        self.before = self.before or found
+        if reader:
+            old = {
+                kind: facts
+                for kind, facts in self.before["facts"].items()
+                if kind not in KINDS or named(KINDS[kind].reader) != reader
+            }
+            found = {**self.before, "facts": {**old, **found["facts"]}, "faults": found["faults"]}
+        now = hosts.Taken(self.asked[1].login.name, found)
+        said = report.judge("lab", self.intended, [self.other, now], key=self.key)
+        assert said.unknown == (), said.unknown
+        return said.differences
 
     def planted(self, plant: Plant) -> tuple[Difference, ...]:
         """What a diff says of one kind of drift, which is gone again afterwards."""
         self.shell(plant.shell)
-        found = self.differences()
+        found = self.differences(named(KINDS[plant.kind].reader))
+        if not any(each.kind == plant.kind and plant.item in each.item for each in found):
+            # What is asked of it can depend on what another reader sees.
+            found = self.differences()
         undo = plant.undo
         if undo == REMEDY:
             same = [each for each in found if each.kind == plant.kind and plant.item in each.item]

@@ -155,10 +155,11 @@ class Host:
             "ignore_eos": True,
             "max_tokens": 900,
         }
-        ask = f"curl -sNo /dev/null -H 'Content-Type: application/json' -d '{json.dumps(body)}' "
+        ask = f"curl -sfNo /dev/null -H 'Content-Type: application/json' -d '{json.dumps(body)}' "
         ask += f"http://127.0.0.1:{port}/v1/chat/completions"
-        # 7 is a refused connection: a stream that breaks off otherwise is asked for again.
-        on = f"until {ask}; [ $? = 7 ]; do :; done"
+        # 7 is a refused connection, 22 an error of HTTP, as the gateway answers for an engine that
+        # has gone: a stream that breaks off otherwise is asked for again.
+        on = f"until {ask}; [ $? = 7 -o $? = 22 ]; do :; done"
         clients = f"for each in $(seq {count}); do {on} & done; wait"
         self.root(f"systemd-run --quiet --collect sh -c {shlex.quote(clients)}")
         held = f"ss -tnH state established 'sport = :{port}' | wc -l"

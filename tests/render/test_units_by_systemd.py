@@ -215,7 +215,6 @@ def test_a_container_unit_leaves_no_container_behind_and_runs_none_by_docker_alo
 )
 @settings(
     max_examples=25,
-    deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -22,11 +23,21 @@ BEFORE = "/var/lib/lockstep-deploy/before.json"
 LOCK = "/run/lockstep/deploy.lock"
 ACCEPTED = "/var/lib/lockstep-deploy/accepted.json"
 # A line each time that the answer of the API changes; all hosts have one clock.
-WATCH = (
-    "was=; while :; do now=$(date +%s.%N);"
-    " curl -sf -o /dev/null -m 2 http://127.0.0.1:30001/health && is=up || is=down;"
-    f' [ "$is" = "$was" ] || echo "$now $is" >> {LOG}; was=$is; sleep 0.1; done'
-)
+WATCH = """
+import time, urllib.request
+was = ""
+while True:
+    now = time.time()
+    try:
+        with urllib.request.urlopen("http://127.0.0.1:30001/health", timeout=2):
+            said = "up"
+    except OSError:
+        said = "down"
+    if said != was:
+        print(now, said, flush=True)
+    was = said
+    time.sleep(0.1)
+"""
 OPERATION = "Services | Restart hot models, one host at a time"
 
 
@@ -35,9 +46,9 @@ def watched(stack: Stack) -> Iterator[dict[str, list[tuple[float, float]]]]:
     """Host → times in which its API did not answer, known at the end of the block."""
     found: dict[str, list[tuple[float, float]]] = {}
     for host in stack.hosts:
-        host.root(
-            f"rm -f {LOG}; systemd-run --quiet --collect --unit=rolling-watch sh -c '{WATCH}'"
-        )
+        run = "systemd-run --quiet --collect --unit=rolling-watch"
+        run += f" --property=StandardOutput=append:{LOG} python3 -c {shlex.quote(WATCH)}"
+        host.root(f"rm -f {LOG}; {run}")
     try:
         yield found
     finally:

@@ -224,7 +224,7 @@ def test_planting_reaches_every_text_that_a_host_fills() -> None:
 
 
 @pytest.mark.parametrize("kind", PLANTED)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataObject) -> None:
     strategy, said = PLANTED[kind]
@@ -234,7 +234,7 @@ def test_nothing_planted_in_any_field_is_in_the_files(kind: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("kind", NAMED)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(secret=_word, before=st.sampled_from(BEFORE))
 def test_what_a_host_says_is_its_own_is_found_wherever_it_stands(
     kind: str, secret: str, before: str

@@ -145,7 +145,7 @@ def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
 
 
 # Each example waits for the disk (fsync), which takes as long as it takes.
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     st.dictionaries(
         st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1),

@@ -253,14 +253,14 @@ def _exercise(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=700, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=700, suppress_health_check=list(HealthCheck))
 @given(_broken)
 def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
     _exercise(yaml.safe_dump(tree, allow_unicode=True))
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     st.sampled_from(sorted(CATALOGUE.glob("*.yaml"))),
     st.integers(0, 5000),

@@ -349,7 +349,7 @@ EVENTS = st.one_of(
 
 
 @given(st.lists(EVENTS, max_size=60), st.sampled_from((0.0, 10.0, LEAST_S)), st.integers(0, 4))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(events, least, bound):
     house = House()
     house.turns = Turns(least, bound)
@@ -393,7 +393,6 @@ def test_whatever_comes_everybody_gets_one_outcome_and_nobody_is_cut_off(events,
 
 
 @given(st.integers(1, 30), st.lists(st.booleans(), min_size=40, max_size=40))
-@settings(deadline=None)
 def test_a_stream_of_requests_for_what_is_hot_holds_nobody_up_for_longer_than_its_own(length, more):
     """Requests for the hot model come all the time, each of `length` looks."""
     house = House()
