@@ -54,7 +54,7 @@ unit-tests: $(STAMP)
 	$(BIN)/pytest -q $(AGAIN) -n 3 --dist worksteal $(ONLY) $(UNIT)
 
 lab-tests: lab-parts
-	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
+	$(BIN)/pytest -q $(AGAIN) -n 4 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
