@@ -59,9 +59,13 @@ def given() -> list[ManagedFile]:
     return _given[host.name]
 
 
-def stale_leases() -> list[str]:
-    """Leases on the current host that let it copy although its inventory forbids it."""
-    return [] if current().plan.settings.copying else _found.get(host.name, {}).get("leases", [])
+def stale_leases(*, ending: bool) -> list[str]:
+    """Leases that killed deploys left on the current host, to be ended as this run begins or ends.
+
+    As it ends, for a job of theirs may go on copying; at once where the inventory forbids that.
+    """
+    found: list[str] = _found.get(host.name, {}).get("leases", [])
+    return found if current().plan.settings.copying == ending else []
 
 
 def adopted_containers() -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyinfra import host
-from pyinfra.api import StringCommand, operation
+from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
 from tasks import remote
@@ -26,7 +26,7 @@ def opened(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Comman
             would be copied with them.
     """
     for each in stale:
-        yield from _ended(each)
+        yield remote.words([*SHARING, "close", each])
     if lease is None and stale:
         return
     if lease is None:
@@ -38,13 +38,15 @@ def opened(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Comman
 
 
 @operation()
-def closed(lease: Mapping[str, Any] | None) -> Commands:
-    """Stop it, on this host and on those that this deploy has lost."""
-    if lease is None:
+def closed(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Commands:
+    """Stop it, on this host and on those that this deploy has lost.
+
+    Args:
+        lease: As for `opened`.
+        stale: Leases of killed deploys, whose server would stay with them.
+    """
+    ended = [*([lease["id"]] if lease else []), *stale]
+    for each in ended:
+        yield remote.words([*SHARING, "close", each])
+    if not ended:
         host.noop("nothing was copied")
-        return
-    yield from _ended(lease["id"])
-
-
-def _ended(lease: str) -> Iterator[StringCommand]:
-    yield remote.words([*SHARING, "close", lease])

@@ -159,7 +159,10 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
         "Base | Write folders, programs and settings",
         "Services | Record this generation",
         "Services | Reload systemd, restart what is outdated",
+        "Sharing | End the copying between Sparks",
     }
+    for host in hot.hosts:
+        assert host.show("lockstep-peer.service", "ActiveState") == "inactive"
     assert hot.one.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
 
 
