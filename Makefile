@@ -49,11 +49,9 @@ check: export ONLY := -m "not slow"
 check: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit-tests
 
-# More workers than cores: some wait for agents and time-outs while others use the processor. Beside
-# the lab tests that is not so, and each worker takes seconds to collect.
-WORKERS ?= 3
+# More workers than cores: some wait for agents and time-outs while others use the processor.
 unit-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n $(WORKERS) --dist worksteal $(ONLY) $(UNIT)
+	$(BIN)/pytest -q $(AGAIN) -n 3 --dist worksteal $(ONLY) $(UNIT)
 
 lab-tests: lab-parts
 	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
@@ -66,7 +64,6 @@ lab-parts: $(STAMP)
 # has one more try here, and here only, and is listed with what it said: a few may lose a race, many
 # may not.
 test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
-test: export WORKERS := 2
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-tests lint unit-tests
 

@@ -304,7 +304,8 @@ def test_the_fallback_is_started_on_all_when_a_rank_does_not_start(pair):
 
 def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     """vLLM ends with success when its engine was killed."""
-    pair[0].systemd.unit(GLM, on_start=["sleep", "4"])
+    # The stop ends it, when the other's end has been noticed.
+    pair[0].systemd.unit(GLM, on_start=["sleep", "60"])
     (pair[1].systemd.folder / "over").mkdir()
     over = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
     folder = pair[1].systemd.folder
