@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from _thread import get_ident
 
 FOLDER = os.environ.get("FAKE_SYSTEMD", "")
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
@@ -38,7 +39,8 @@ def shown(fields):
 def write(folder, name, state):
     """Keep a unit's state, and what is shown of it."""
     for suffix, text in (("json", json.dumps(state)), ("show", shown({"Id": name, **state}))):
-        new = f"{folder}/{name}.{os.getpid()}.new"
+        # Tests write it from several threads as well.
+        new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
         with open(new, "w") as file:
             file.write(text)
         os.rename(new, f"{folder}/{name}.{suffix}")
