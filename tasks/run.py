@@ -60,7 +60,7 @@ def given() -> list[ManagedFile]:
 
 
 def stale_leases(*, ending: bool) -> list[str]:
-    """Leases that killed deploys left on the current host, to be ended as this run begins or ends.
+    """Leases that earlier deploys left on the current host, to be ended as this run begins or ends.
 
     As it ends, for a job of theirs may go on copying; at once where the inventory forbids that.
     """

@@ -43,7 +43,7 @@ def closed(lease: Mapping[str, Any] | None, stale: Sequence[str] = ()) -> Comman
 
     Args:
         lease: As for `opened`.
-        stale: Leases of killed deploys, whose server would stay with them.
+        stale: Leases of deploys that never came to this step; their server would go on listening.
     """
     ended = [*([lease["id"]] if lease else []), *stale]
     for each in ended:

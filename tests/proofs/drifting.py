@@ -97,16 +97,21 @@ class Planter:
         """What a diff says of one kind of drift, which is gone again afterwards."""
         self.shell(plant.shell)
         found = self.differences(named(KINDS[plant.kind].reader))
-        if not any(each.kind == plant.kind and plant.item in each.item for each in found):
+        if not about(plant, found):
             # What is asked of it can depend on what another reader sees.
             found = self.differences()
         undo = plant.undo
         if undo == REMEDY:
-            same = [each for each in found if each.kind == plant.kind and plant.item in each.item]
+            same = about(plant, found)
             assert same, f"{plant}: only {short(found)}"
             undo = same[0].command
         self.shell(undo)
         return found
+
+
+def about(plant: Plant, found: tuple[Difference, ...]) -> list[Difference]:
+    """Those that name a plant."""
+    return [each for each in found if each.kind == plant.kind and plant.item in each.item]
 
 
 def short(found: tuple[Difference, ...]) -> list[tuple[str, str, str]]:

@@ -144,7 +144,7 @@ def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
     assert load(tmp_path / "pins" / "lab.lock.yaml") == PINS
 
 
-# Each example waits for the disk (fsync), which takes as long as it takes.
+# Each example waits for the disk (fsync).
 @settings(max_examples=30)
 @given(
     st.dictionaries(
