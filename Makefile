@@ -51,19 +51,17 @@ check: $(STAMP)
 
 # More workers than cores: some wait for agents and time-outs while others use the processor.
 unit-tests: $(STAMP)
-	$(BIN)/pytest -q $(AGAIN) -n 3 --dist worksteal $(ONLY) $(UNIT)
+	$(BIN)/pytest -q -n 3 --dist worksteal $(ONLY) $(UNIT)
 
 lab-tests: lab-parts
-	$(BIN)/pytest -q $(AGAIN) -n 3 --dist loadfile --no-loadscope-reorder tests/lab
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
 	$(BIN)/python -m lab.parsers
 
-# The tests that need no lab run beside the download of its parts and its first deploy. A failed test
-# has one more try here, and here only, and is listed with what it said: a few may lose a race, many
-# may not.
-test: export AGAIN := --reruns 1 --max-suite-reruns 3 --rerun-show-tracebacks
+# The tests that need no lab run beside the download of its parts and its first deploy. No failed test
+# is tried again: one that fails at times hides a race, its own or the product's.
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-tests lint unit-tests
 

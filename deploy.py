@@ -23,6 +23,7 @@ from tasks import (
 
 config.REQUIRE_PYINFRA_VERSION = "~=3.10"
 
+connection.ask_at_terminal_only()
 connection.tune()
 
 # Each on its own line: pyinfra tells operations apart by the lines that call them.

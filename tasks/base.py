@@ -8,7 +8,12 @@ from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.monitoring import stack
 from lockstep.system.accounts import ours, people
-from lockstep.system.base_files import absent_files, docker_generation, tools_environment
+from lockstep.system.base_files import (
+    absent_files,
+    docker_generation,
+    system_units,
+    tools_environment,
+)
 from lockstep.system.folders import folders
 from lockstep.units import tls_unit
 from lockstep.units.variants import unit_names
@@ -49,6 +54,9 @@ def base() -> None:
         names=this.packages,
         masked={tls_unit.PACKAGE: tls_unit.PACKAGED_UNIT, **stack.PACKAGED_UNITS},
         accounts={tls_unit.PACKAGE: tls_unit.ACCOUNT, **stack.ACCOUNTS},
+    )
+    services.turn_on(
+        name="Turn on services of the system that are off", names=system_units(settings)
     )
     system.sysctls(
         name="Apply kernel settings", values=settings.sysctls, path="/etc/sysctl.d/60-lockstep.conf"

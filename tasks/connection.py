@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from typing import Any
 
 from pyinfra import host
+from pyinfra.connectors import util as commands
 
+# Where getpass asks.
+_TERMINAL = "/dev/tty"
 # A silent peer is given up after this many seconds without an answer; pyinfra alone waits forever.
 DEAD_PEER_S = 45
+
+
+class NoPassword(OSError):
+    """Sudo wants a password, and there is no terminal to ask for it at."""
+
+
+def ask_at_terminal_only() -> None:
+    """Have a host fail with one sentence where pyinfra would ask nobody for sudo's password."""
+    try:
+        os.close(os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        commands.getpass = _refuse_to_ask
+
+
+def _refuse_to_ask(prompt: str) -> str:
+    raise NoPassword(
+        "sudo: a password is required, and there is no terminal to ask for it at. Remedy: let the "
+        "account use sudo without a password, or deploy from a terminal."
+    )
 
 
 def tune() -> None:
@@ -34,6 +57,13 @@ def tune() -> None:
     ):
         if hasattr(socket, name):
             sock.setsockopt(level, getattr(socket, name), value)
+
+
+def is_lost(of: Any) -> bool:
+    """Whether the connection to a host, once made, is no more."""
+    client = getattr(getattr(of, "connector", None), "client", None)
+    transport = client.get_transport() if client else None
+    return transport is not None and not transport.is_active()
 
 
 def address(of: Any) -> str | None:

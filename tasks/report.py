@@ -9,10 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pyinfra import logger
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback
 
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy.summary import HostOutcome, render
+from tasks import connection
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []
@@ -50,6 +53,17 @@ def failed(name: str, at: str) -> None:
     of(name).failed_at = of(name).failed_at or at
 
 
+def failed_now(state: Any, host: Any) -> None:
+    """Remember that a host was given up at the operation that it is in, and a lost connection."""
+    now = host.executing_op_hash
+    at = ", ".join(sorted(state.get_op_meta(now).names)) if now else "reading its state"
+    failed(host.name, at)
+    if connection.is_lost(host):
+        lost = f"connection lost to {host.name} while it was at: {at}; run the same command again"
+        of(host.name).reason = lost
+        logger.error(f"{host.print_prefix}{lost}")
+
+
 def stopped(name: str, first: str, returned: bool | None) -> None:
     """Remember what became of a host whose run ended because one of all failed.
 
@@ -84,6 +98,12 @@ def to_restart_together(name: str, model: str, members: list[str]) -> None:
     outcome.together = {**outcome.together, model: members}
 
 
+def news(name: str, text: str) -> None:
+    """Say this at the end of the run, of a host."""
+    if text not in of(name).news:
+        of(name).news.append(text)
+
+
 def unanswered() -> dict[str, str]:
     """Digest of each image with an engine → why that could not be asked, as the hosts say."""
     found: dict[str, str] = {}
@@ -94,10 +114,16 @@ def unanswered() -> dict[str, str]:
 
 class _Watcher(BaseStateCallback):
     @staticmethod
+    def operation_start(state: Any, op_hash: Any) -> None:
+        # An operation that could not ask its last host ends without this.
+        if not state.active_hosts:
+            raise PyinfraError("No hosts remaining!")
+
+    @staticmethod
     def operation_host_error(
         state: Any, host: Any, op_hash: Any, retry_count: int = 0, max_retries: int = 0
     ) -> None:
-        failed(host.name, ", ".join(sorted(state.get_op_meta(op_hash).names)))
+        failed_now(state, host)
 
 
 def _again() -> str:

@@ -16,6 +16,7 @@ from lockstep import preflight
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding, split_waived
 from lockstep.deploy import copying
+from lockstep.deploy.inputs import inputs
 from lockstep.deploy.plan import plan_hosts
 from lockstep.deploy.questions import questions
 from lockstep.deploy.summary import findings_table
@@ -23,7 +24,8 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
 from lockstep.fleet.hosts import WAIT
 from lockstep.host.intended import Intended
-from lockstep.inventory import cluster_join, inventory_file
+from lockstep.host.shared_keys import SharedKey
+from lockstep.inventory import cluster_join, inventory_file, pyinfra_keys
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
@@ -42,6 +44,8 @@ _runs: dict[str, Intended] = {}
 _leases: dict[str, dict[str, Any]] = {}
 # The secrets that each host is brought.
 _given: dict[str, list[ManagedFile]] = {}
+# Path of each key that several hosts have → the host that gives it to the others.
+_givers: dict[str, str] = {}
 # What preflight learned of each host that answered.
 _found: dict[str, dict[str, Any]] = {}
 _refused: list[Refusal] = []
@@ -57,6 +61,15 @@ def given() -> list[ManagedFile]:
     """The secrets that this run brings to the current host."""
     current()
     return _given[host.name]
+
+
+def giver(key: SharedKey) -> str:
+    """The host that gives a key to the others, and makes it where it lacks it.
+
+    It is settled before anything is touched: a host that fails later may be the one that has it.
+    """
+    current()
+    return _givers[key.path]
 
 
 def stale_leases(*, ending: bool) -> list[str]:
@@ -128,7 +141,8 @@ def _begin() -> None:
     _leases.update(copying.leases(list(_members(plans, found)), resolved))
     _found.update({each.name: answer for each, answer in found.items()})
     report.when_whole(lambda: lockfile.answered(path, resolved, report.unanswered()))
-    report.when_whole(lambda: lockfile.deployed(path, resolved))
+    of_hosts = {this.plan.name: inputs(this) for this in intended.values()}
+    report.when_whole(lambda: lockfile.deployed(path, resolved, of_hosts))
     for each in found:
         newest = facts.ask("records.generation", each) or {}
         same = newest.get("digest") == intended[each].generation["digest"]
@@ -136,9 +150,15 @@ def _begin() -> None:
     _runs.update({each.name: this for each, this in intended.items()})
 
 
+def _said_of(of: Any) -> dict[str, Any]:
+    """A host's data; pyinfra hands on what a file of group data has for itself, too."""
+    data: dict[str, Any] = of.data.dict()
+    return {key: value for key, value in data.items() if not pyinfra_keys.is_private(key)}
+
+
 def _plans(hosts: list[Any]) -> dict[Any, HostPlan]:
     """The plan of each host; of a cluster all members are read, also those left out now."""
-    every = [inventory_file.plan(each.name, each.data.dict()) for each in state.inventory]
+    every = [inventory_file.plan(each.name, _said_of(each)) for each in state.inventory]
     found = {plan.name: plan for plan in cluster_join.joined(every, "the inventory")}
     return {each: found[each.name] for each in hosts}
 
@@ -180,22 +200,34 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
     found: dict[Any, dict[str, Any]] = {}
 
     def read(each: Any, this: Intended) -> str:
+        # What it said before this run waited is of no use, the less so where it fails now.
+        found.pop(each, None)
         deploy_lock.sent_for(each)
         # The lock first: what is read before it is held may be of another deploy's middle.
         every = {**deploy_lock.question(), **questions(this)}
-        if not facts.ask_all(each, every):
+        try:
+            if not facts.ask_all(each, every):
+                return ""
+            if other := deploy_lock.other(each):
+                return other
+            if deploy_lock.waited(each):
+                facts.ask_all(each, every)
+            host, foreign = facts.ask("preflight", each), facts.ask("records.intruders", each)
+        except PyinfraError:
+            # It was the last one that had not failed; its reason was said.
             return ""
-        if deploy_lock.waited(each):
-            facts.ask_all(each, every)
-        host, foreign = facts.ask("preflight", each), facts.ask("records.intruders", each)
-        if host is not None and foreign is not None:
+        if host is not None and foreign is not None and each in state.active_hosts:
             found[each] = {**host, "foreign": foreign}
-        return deploy_lock.other(each)
+        return ""
 
     def all_read() -> dict[str, str]:
         greenlets = {each: gevent.spawn(read, each, this) for each, this in intended.items()}
         gevent.joinall(greenlets.values())
-        return {each.name: task.value for each, task in greenlets.items() if task.value}
+        others = {each.name: task.value for each, task in greenlets.items() if task.value}
+        if not (found or others):
+            # Without a host there is nothing to do, nor to say of each operation.
+            raise Refusal("no host can be asked what it is; nothing was touched on any host.")
+        return others
 
     try:
         others = deploy_lock.patiently(all_read)
@@ -216,20 +248,28 @@ def _refuse_findings(intended: dict[Any, Intended]) -> dict[Any, dict[str, Any]]
     waived: list[Finding] = []
     for each, this in intended.items():
         if each not in found:
-            report.failed(each.name, "Preflight | Ask the host what it is")
             continue
         brought = {file.path: file.text for file in _given[each.name]}
         if GIVEN["key"] in brought:
             chain, key = (brought[path] for path in GIVEN.values())
             found[each]["tls"] = preflight.brought(chain, key, time.time())
-        findings = preflight.findings(this.plan, this.pins, found[each])
+        findings = [
+            *preflight.findings(this.plan, this.pins, found[each]),
+            *preflight.exchanged(each.name, found[each], list(state.inventory.hosts)),
+        ]
         stands, set_aside = split_waived(findings, this.plan.settings.waive)
         standing += stands
         waived += set_aside
+    for finding in standing:
+        if finding.code == "backup-here":
+            # At the end too, where it is read.
+            report.news(finding.subject, f"{finding.subject}: {finding.message}. {finding.remedy}")
     standing += preflight.twins({each.name: read for each, read in found.items()})
-    files = {each: said for each in found if (said := facts.ask("files", each)) is not None}
-    shared = {each.name: intended[each].shared_keys for each in files}
-    standing += preflight.keys_elsewhere(shared, {each.name: said for each, said in files.items()})
+    files = {each.name: said for each in found if (said := facts.ask("files", each)) is not None}
+    shared = {each.name: this.shared_keys for each, this in intended.items() if each.name in files}
+    standing += preflight.keys_elsewhere(shared, files)
+    standing += preflight.keys_apart(shared, files)
+    _givers.update({key.path: key.giver(files) for keys in shared.values() for key in keys})
     _refuse(standing, waived, "preflight")
     return found
 

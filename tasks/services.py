@@ -18,6 +18,7 @@ def services() -> None:
     units = this.model_units
     if this.plan.settings.rollout == deploy_lock.ALL:
         rollout.kept(name="Keep what there is until all hosts are done")
+    generations.begun(name="Note the generation that begins")
     if this.key_users:
         secrets.api_key(name="Make the API key of open targets once", units=this.key_users)
     ranks = unit_names([target for target in this.plan.targets if target.group])
@@ -39,4 +40,3 @@ def services() -> None:
         together=ranks,
         settled=JOB_UNITS,
     )
-    generations.recorded(name="Record this generation")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyinfra import host
+from pyinfra import host, state
 from pyinfra.api import deploy
 
 from tasks import run
@@ -11,9 +11,11 @@ from tasks.operations import shared_keys as operations
 
 @deploy("Keys")
 def shared_keys() -> None:
-    """Each key is made on the first host that has it."""
-    keys = run.current().shared_keys
-    if any(key.hosts[0] == host.name for key in keys):
+    """Each key is made where nobody has it, and taken from a host that has it."""
+    givers = [run.giver(key) for key in run.current().shared_keys]
+    if host.name in givers:
         operations.made(name="Make keys for several hosts once")
-    if any(key.hosts[0] != host.name for key in keys):
+    if any(giver != host.name for giver in givers):
         operations.carried(name="Take keys over from the host that made them")
+    if len(state.inventory) > 1:
+        operations.persons(name="Take over what other hosts know of persons' keys")

@@ -1,9 +1,10 @@
-"""13. Read the host's state back; the closing table shows nothing else."""
+"""13. Read the host's state back, which the closing table shows, and record what it is."""
 
 from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from tasks.operations import generations
 from tasks.operations import verify as operations
 
 
@@ -11,3 +12,4 @@ from tasks.operations import verify as operations
 def verify() -> None:
     """Versions, units, what is hot, what starts at boot, addresses."""
     operations.read_back(name="Read back the state of the host")
+    generations.recorded(name="Record this generation")

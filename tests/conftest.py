@@ -1,9 +1,15 @@
-"""For all tests: Python looks for garbage less often, and an example may take any time."""
+"""For all tests: what they start ends with them, killed or not.
+
+Python looks for garbage less often, and an example may take any time.
+"""
 
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
+import left_behind
+import pytest
 from hypothesis import settings
 
 # What thousands of tests and their imports leave in memory stays until the end. With Python's own
@@ -13,3 +19,9 @@ gc.set_threshold(100_000, 20, 100)
 # A busy machine is no fault of an example.
 settings.register_profile("lockstep", deadline=None)
 settings.load_profile("lockstep")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    with left_behind.ended():
+        yield

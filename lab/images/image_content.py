@@ -30,6 +30,8 @@ class Tag:
     foreign: bool = False
     #: Variables of the image: knobs of the stand-in that are turned in it.
     knobs: tuple[str, ...] = ()
+    #: That its base image was made with; a stand-in Spark's driver takes 13.0.
+    cuda: str = "13.0.3"
 
 
 #: The newest version under each moving tag, an older one beside it for tests of updates.
@@ -38,7 +40,9 @@ TAGS = (
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026110101", "vllm", "0.31.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
     Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23"),
+    Tag("lmsysorg/sglang", "v0.5.15.post1-cu130", "sglang", "0.5.15.post1"),
     Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
+    Tag("lmsysorg/sglang", "v0.5.23-cu134", "sglang", "0.5.23", cuda="13.4.1"),
     Tag("open-webui/open-webui", "v0.12.4", "open-webui", "0.12.4"),
     Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
     # An update that migrates the database and never serves.
@@ -109,7 +113,7 @@ def _image(tag: Tag, architecture: str, layers: tuple[Layer, ...], labels: dict[
         architecture,
         layers,
         command=("/bin/sh",),
-        environment=(path, "PYTHONUNBUFFERED=1", *tag.knobs),
+        environment=(path, "PYTHONUNBUFFERED=1", f"CUDA_VERSION={tag.cuda}", *tag.knobs),
         working_directory="/workspace",
         labels=labels,
     )

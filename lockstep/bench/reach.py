@@ -19,6 +19,7 @@ from lockstep.fleet.login import Login
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile, pins
+from lockstep.lock.experts import informed
 from lockstep.onhost.core import schema
 from lockstep.onhost.core.config import Target
 from lockstep.onhost.engines import ENGINES
@@ -80,7 +81,8 @@ def place(inventory: Path, host: str) -> Place:
     remedy = "Name another inventory with --inventory, or give the engine's URL."
     every, [chosen] = hosts.choose(inventory, (host,), remedy=remedy)
     path = inventories.lock_path(inventory.stem, [each.plan for each in every])
-    return Place(chosen.plan, chosen.login, lockfile.load(path), path)
+    record = lockfile.load(path)
+    return Place(informed(chosen.plan, record), chosen.login, record, path)
 
 
 def hot(place: Place) -> Target:

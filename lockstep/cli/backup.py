@@ -13,6 +13,7 @@ from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, as
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Answer, Host, ask, at_once, choose
+from lockstep.onhost.backup.backup import ONE_DISK
 
 #: Seconds for a backup or a restore: a sftp server may be far away.
 _LIMIT_S = 4 * 3600.0
@@ -153,9 +154,20 @@ def _every(hosts: Sequence[Host], *words: str) -> int:
 
 
 def _print(name: str, data: Any) -> None:
-    click.echo(f"{name}: password in {data['password']}")
-    for place, found in data["places"].items():
-        click.echo(f"  {place}: {found.get('fault') or len(found['snapshots'])}")
+    places = data["places"]
+    own, *others = places
+    if places[own].get("none_yet"):
+        old = (
+            f"Older ones may be in {', '.join(others)}" if others else "It keeps them nowhere else"
+        )
+        click.echo(f"{name}: no backup yet (a new host, or one whose disk was lost). {old}.")
+    else:
+        click.echo(f"{name}: password in {data['password']}")
+    if all(found.get("on_this_disk") for found in places.values()):
+        click.echo(f"{name}: {ONE_DISK}")
+    for place, found in places.items():
+        none = "none yet" if found.get("none_yet") else None
+        click.echo(f"  {place}: {found.get('fault') or none or len(found['snapshots'])}")
         for one in found["snapshots"]:
             image = one["image"].partition("@")[0]
             what = f"{one['why']}, generation {one['generation']}, {image}"

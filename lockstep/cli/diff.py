@@ -37,7 +37,8 @@ def diff(
 ) -> int:
     """Compare the Sparks with INVENTORY and with each other.
 
-    It runs one command on each host, on all at once, and changes nothing without --fix.
+    It runs one command on each host, on all at once, and changes nothing without --fix. Where hosts
+    only differ, all are named with what they show, and none is told to change.
 
     Exit codes: 0 no drift; 1 drift; 2 could not tell (a host does not answer, or a part of it
     cannot be read).

@@ -19,6 +19,7 @@ from lockstep.cli.shared import (
 )
 from lockstep.core.terminal import console, indented
 from lockstep.deploy.plan import Download, Plan, PlannedHost, make
+from lockstep.onhost.core.need import rounded_up
 
 
 @click.command()
@@ -61,8 +62,9 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
             table.add_column(heading, no_wrap=True)
         for target in host.targets:
             found = target.fit
-            figures = (found.needs_gib, found.host_use_gib) if found else (None, None)
-            shown = (f"{gib:.1f}" if gib else "unknown" for gib in figures)
+            needs = rounded_up(found.needs_gib) if found and found.needs_gib else "unknown"
+            used = found.host_use_gib if found else None
+            shown = (needs, f"{used:.1f}" if used else "unknown")
             verdict = found.verdict if found else "cannot run"
             table.add_row(f"  {target.name}", target.address, *shown, verdict)
         console().print(table)

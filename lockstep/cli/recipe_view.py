@@ -11,6 +11,7 @@ from rich.text import Text
 from lockstep.core.terminal import console, indented
 from lockstep.files.systemd_quoting import lines
 from lockstep.fit.fit import Fit
+from lockstep.onhost.core.need import rounded_up
 from lockstep.recipes.placeholders import kind_of
 from lockstep.recipes.recipe_file import Recipe
 
@@ -77,7 +78,10 @@ def _print_fit(answer: Fit) -> None:
         _number(answer.sequence_gib, what)
     at_all = answer.loads_gib < answer.needs_gib - 0.05
     less = f" ({answer.loads_gib:.1f} to load at all)" if at_all else ""
-    _number(answer.needs_gib, f"must be available when it starts, for this context{less}")
+    _number(
+        float(rounded_up(answer.needs_gib)),
+        f"must be available when it starts, for this context{less}",
+    )
     if answer.host_use_gib:
         _number(answer.host_use_gib, "in use on the host while it serves")
     for reason in answer.reasons:

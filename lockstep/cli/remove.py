@@ -16,14 +16,19 @@ import click
 from lockstep.cli.each_host import answered, exit_code, of_each
 from lockstep.cli.shared import INVENTORY, LIMIT, ask_first, print_json
 from lockstep.core.terminal import console, indented
+from lockstep.deploy.questions import EVER_OURS
 from lockstep.files import sent
 from lockstep.files.managed_file import (
     BACKUP_ACCOUNT,
     BACKUP_HOME,
+    CONFIGURATION,
     GATEWAY_ACCOUNT,
     GATEWAY_HOME,
     HOME,
     OPERATORS_GROUP,
+    PROGRAMS,
+    TOOLS_VENV,
+    UV_VENV,
 )
 from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.inventory.host import HostPlan
@@ -145,6 +150,11 @@ def question(plan: HostPlan, keep: Sequence[str]) -> dict[str, Any]:
         "group": OPERATORS_GROUP,
         "folders": {
             each.path: f"folder {each.mode} {each.owner} {each.group}" for each in folders(settings)
+        },
+        "own": {
+            "folders": [CONFIGURATION, PROGRAMS],
+            "files": list(EVER_OURS),
+            "inside": [TOOLS_VENV, UV_VENV],
         },
     }
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lockstep.cli.lock import print_changes
-from lockstep.cli.shared import DONE, FINDINGS, INVENTORY
+from lockstep.cli.shared import DONE, FINDINGS, INVENTORY, UNUSABLE
 from lockstep.core.errors import LockstepError
-from lockstep.fleet.hosts import Host, choose, deploy
+from lockstep.deploy.inputs import changed
+from lockstep.fleet.hosts import Host, at_once, choose, deploy, read
 from lockstep.fleet.webui import Fitting, fitting, use
+from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file as inventories
+from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile
 from lockstep.lock.lockdiff import changes
-from lockstep.lock.pins import Pins
+from lockstep.lock.pins import Pins, missing
+from lockstep.lock.wanted import wanted
+
+_COMPARED_S = 60.0
 
 
 @click.command()
@@ -30,18 +37,27 @@ from lockstep.lock.pins import Pins
 def rollback(inventory: Path, dry: bool, data: str | None) -> int:
     """Restore the lock that was deployed before, and deploy it.
 
-    Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded. A lock that
-    was changed and not yet deployed to all hosts returns to the deployed one. Otherwise a second
-    rollback undoes the first, also where its deploy failed.
+    Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded, and nothing
+    is resolved. A lock that was changed and not yet deployed to all hosts returns to the deployed
+    one. Otherwise a second rollback undoes the first, also where its deploy failed.
 
-    Exit codes: 0 done; 1 the deploy failed; 2 there is no previous lock, or wrong use.
+    The lock alone moves. Where targets, recipes or other data make another generation of it than
+    then, this names each key that has changed, and refuses. Afterwards each host is compared with
+    its record of that generation.
+
+    Exit codes: 0 done; 1 the deploy failed, or a host is not what its record says; 2 the inventory
+    has changed, there is no previous lock, or wrong use.
     """
-    plans = inventories.load(inventory)
-    path = inventories.lock_path(inventory.stem, plans)
+    hosts, _ = choose(inventory)
+    path = inventories.lock_path(inventory.stem, [host.plan for host in hosts])
     now = lockfile.load(path)
-    pins, what, undone = _target(path, now)
+    source, pins, what, undone = _target(path, now)
+    before = lockfile.deployed_with(source)
+    if obstacle := _obstacle(inventory, hosts, pins, before):
+        click.echo(obstacle, err=True)
+        return UNUSABLE
     print_changes(changes(now, pins))
-    copies = _copies(choose(inventory)[0], pins)
+    copies = _copies(hosts, pins)
     if dry:
         click.echo(f"Would go back to {what}.")
         return DONE
@@ -57,7 +73,60 @@ def rollback(inventory: Path, dry: bool, data: str | None) -> int:
             f"for a password. {back if undone else ''}".rstrip(),
             err=True,
         )
-    return FINDINGS if code else DONE
+    return FINDINGS if code or _apart(hosts, pins, before) else DONE
+
+
+def _obstacle(inventory: Path, hosts: Sequence[Host], pins: Pins, before: Mapping[str, Any]) -> str:
+    """Why the lock alone does not lead back to what was deployed with it; "" where it does."""
+    lacking = missing(wanted([(host.plan.settings, host.plan.targets) for host in hosts]), pins)
+    then = {name: each["generation"] for name, each in before.items()}
+    if not lacking and (not then or then == _generations(hosts, pins)):
+        return ""
+    plans = [host.plan for host in hosts]
+    found = changed(before, plans, inventories.origins(inventory), inventory.name)
+    files = list(dict.fromkeys(each.file for each in found))
+    lines = [
+        "lockstep: rollback moves the lock alone, and more has changed since that was deployed:"
+    ]
+    lines += [
+        f"  {', '.join(each.hosts)}: {each.key}   {each.old} → {each.new}   ({each.file})"
+        for each in found
+    ]
+    if not before:
+        lines += [f"  not in that lock: {item.key}" for item in lacking]
+        files = [inventory.name]
+    if not files:
+        lines.append("  Lockstep itself: the same data make other units now")
+        files = ["Lockstep"]
+    remedy = f"Remedy: put {', '.join(files)} back to what it was then, with git, and deploy."
+    return "\n".join((*lines, f"{remedy} Nothing was changed."))
+
+
+def _generations(hosts: Sequence[Host], pins: Pins) -> dict[str, str]:
+    """Host → digest of the generation that a deploy of these pins makes of it."""
+    return {host.name: Intended(logged_in(host.plan), pins).generation["digest"] for host in hosts}
+
+
+def _apart(hosts: Sequence[Host], pins: Pins, before: Mapping[str, Any]) -> bool:
+    """Say what of each host is not as its record of the generation says; whether anything is."""
+    then = {name: each["generation"] for name, each in before.items()}
+    then = then or _generations(hosts, pins)
+
+    def compared(host: Host) -> list[str]:
+        found, fault = read(
+            *(host.login, "records.apart", then[host.name]),
+            sudo=host.with_sudo,
+            limit_s=_COMPARED_S,
+        )
+        return [f"cannot be compared with its record: {fault}"] if fault else list(found)
+
+    differing = at_once(compared, hosts)
+    for host, lines in zip(hosts, differing, strict=True):
+        for line in lines:
+            click.echo(f"{host.name}: not as its record of that generation says: {line}", err=True)
+    if not any(differing):
+        click.echo("Each host is what its record of that generation says.")
+    return any(differing)
 
 
 def _copies(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
@@ -97,8 +166,8 @@ def _returned(copies: Sequence[Fitting], data: str | None) -> None:
             )
 
 
-def _target(path: Path, now: Pins) -> tuple[Pins, str, bool]:
-    """The lock to go back to, what it is in words, and whether a second rollback undoes it.
+def _target(path: Path, now: Pins) -> tuple[Path, Pins, str, bool]:
+    """The lock to go back to, its pins, in words, and whether a second rollback undoes it.
 
     A lock that was never deployed whole is kept nowhere.
     """
@@ -106,9 +175,9 @@ def _target(path: Path, now: Pins) -> tuple[Pins, str, bool]:
     if last.exists():
         deployed = lockfile.load(last)
         if deployed != now:
-            return deployed, "the lock that the last whole deploy used", False
+            return last, deployed, "the lock that the last whole deploy used", False
         if before.exists():
-            return lockfile.load(before), "the lock that was deployed before", True
+            return before, lockfile.load(before), "the lock that was deployed before", True
     raise LockstepError(
         "there is no lock to go back to",
         where=str(path),

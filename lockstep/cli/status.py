@@ -33,7 +33,8 @@ def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) 
     It holds one connection to each, all at once. A Spark that is silent is said, and is waited for
     no longer than ten seconds.
 
-    Exit codes: 0 every Spark answered; 1 a rule is broken on one; 2 one did not answer.
+    Exit codes: 0 every Spark answered; 1 a rule is broken on one, or nobody has deployed to it yet;
+    2 one did not answer.
     """
     _, chosen = choose(inventory, limit)
     with watching(chosen) as sparks:
@@ -56,9 +57,10 @@ def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) 
 
 def code(seen: Mapping[str, Seen]) -> int:
     """The exit code of all together."""
-    if any(each.fault or each.facts is None for each in seen.values()):
+    there = [each for each in seen.values() if each.is_deployed_to]
+    if any(each.fault or each.facts is None for each in there):
         return UNUSABLE
-    broken = any(each.facts and each.facts["problems"] for each in seen.values())
+    broken = len(there) < len(seen) or any(each.facts["problems"] for each in there if each.facts)
     return FINDINGS if broken else DONE
 
 

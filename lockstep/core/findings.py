@@ -9,12 +9,13 @@ from typing import Literal
 Severity = Literal["error", "warning"]
 
 #: What no deploy survives: locked wheels and images are of another architecture, accounts and
-#: interfaces that its files name are not there, two hosts have one key, a key is on a host that is
-#: left out, what is somebody else's has a name of ours. These cannot be waived.
+#: interfaces that its files name are not there, two hosts have one key or two authorities, a key is
+#: on a host that is left out, what is somebody else's has a name of ours, apt can install nothing.
+#: These cannot be waived.
 FATAL = frozenset(
     {
         *("architecture", "docker", "no-account", "no-interface", "no-netplan"),
-        *("key-elsewhere", "not-ours", "twin"),
+        *("key-differs", "key-elsewhere", "not-ours", "twin", "apt-broken"),
     }
 )
 

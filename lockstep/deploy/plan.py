@@ -16,11 +16,13 @@ from lockstep.inventory import inventory_file
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
+from lockstep.lock.experts import informed
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
+from lockstep.units.backup_unit import one_disk_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +103,11 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
     standing: list[Finding] = []
     waived: list[Finding] = []
     seen: set[str] = set()
-    for host in hosts:
+    for host in (informed(each, record) for each in hosts):
         terms = replace(known, accepted=known.accepted | set(host.settings.accept_licences))
         found = [item for target in host.targets for item in _findings(host, target, record, terms)]
+        # Of folders on the host, preflight knows the disk.
+        found += [item] if (item := one_disk_finding(host)) else []
         stands, set_aside = split_waived(found, host.settings.waive)
         standing += stands
         waived += set_aside
@@ -111,7 +115,7 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
         planned.append(
             PlannedHost(
                 host.name,
-                tuple(_target(target, record, known) for target in host.targets),
+                tuple(_target(host, target, record, known) for target in host.targets),
                 downloads,
                 tuple(item for item in downloads if item.what in seen),
             )
@@ -122,7 +126,7 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
 
 def _pinned(recipe: Recipe, target: BoundTarget, record: Pins) -> Recipe:
     """The recipe with the image that would run: by digest where the record holds one."""
-    reference = (target.data.image or recipe.container) if recipe.in_container else ""
+    reference = target.image_of(recipe) or ""
     pin = record.images.get(reference)
     if pin is not None and "@" not in reference:
         reference = f"{reference}@{pin.digest}"
@@ -140,6 +144,8 @@ def _findings(
             pinned,
             known,
             overrides=target.overrides(recipe),
+            machine=catalogues.machine_of(host.settings),
+            floors=target.data.memory_floor.ends,
             engine_version=version,
             hosts=len(target.group.members) if target.group else 1,
             unanswered=image.unanswered if image else "",
@@ -173,10 +179,16 @@ def _merged(findings: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def _target(target: BoundTarget, record: Pins, known: Catalogue) -> PlannedTarget:
+def _target(host: HostPlan, target: BoundTarget, record: Pins, known: Catalogue) -> PlannedTarget:
     recipe = _pinned(target.recipe, target, record)
     try:
-        answer = fit(recipe, known.knowledge, asked=serving(recipe, target.overrides(recipe)))
+        answer = fit(
+            recipe,
+            known.knowledge,
+            machine=catalogues.machine_of(host.settings),
+            asked=serving(recipe, target.overrides(recipe)),
+            floors=target.data.memory_floor.ends,
+        )
     except RecipeError:
         answer = None
     return PlannedTarget(
@@ -206,8 +218,7 @@ def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Downl
                 if not name.startswith("/"):
                     size = sizes.get(name, _catalogue_bytes(model, known))
                     named[name] = Download(name, hub, size)
-            if recipe.in_container:
-                image = target.data.image or recipe.container
+            if image := target.image_of(recipe):
                 pin = record.images.get(image)
                 named[image] = Download(image, "registry", pin.size if pin else None)
     yield from named.values()

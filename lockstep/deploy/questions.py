@@ -9,10 +9,16 @@ from lockstep import preflight
 from lockstep.files.managed_file import (
     API_KEY,
     CONFIGURATION,
+    DOCKER_CONFIG,
+    ENVIRONMENTS,
+    GATEWAY_HOME,
+    GATEWAY_KEYS,
     OPERATORS_GROUP,
     PEER_KEY,
     PROGRAMS,
+    PROXY_ENVIRONMENT,
     SYSTEMD,
+    TOOLS_ENVIRONMENT,
     TOOLS_VENV,
     UV_VENV,
     WEBUI_SECRETS,
@@ -22,14 +28,19 @@ from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
 from lockstep.monitoring import stack
 from lockstep.monitoring.alertmanager import credential_path
+from lockstep.onhost.core import atomic
 from lockstep.onhost.records import found
 from lockstep.preflight import foreign
 from lockstep.system import firewall, netplan
 from lockstep.system.accounts import ours, people
-from lockstep.system.base_files import absent_files
-from lockstep.system.folders import folders
+from lockstep.system.base_files import absent_files, system_units
+from lockstep.system.firewall import KEPT, RULES
+from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units import backup_twin
 from lockstep.units.agent_unit import key_path
+from lockstep.units.backup_unit import PASSWORD
+from lockstep.units.gateway_unit import PAGE
+from lockstep.units.targets_json import TARGETS
 from lockstep.units.tls_unit import CADDYFILE, GIVEN, ROOT, authority_path
 
 #: What our drop-ins concern: protection from the out-of-memory killer, Docker's proxy.
@@ -38,6 +49,35 @@ SYSTEM_UNITS = ("ssh.service", "docker.service")
 TOOLS_CACHES = ("/root/.cache/uv", "/root/.cache/pip")
 WEIGHTS_SPEC = f"{CONFIGURATION}/weights.json"
 _ENGINE = ("pytorch", "vllm", "flashinfer", "check", "activate")
+#: Files that only some inventories ask for: one that asks no more has them removed.
+_NAMED = (
+    key_path("*"),
+    PEER_KEY,
+    authority_path("*"),
+    *GIVEN.values(),
+    CADDYFILE,
+    ROOT,
+    *stack.CONFIGURATIONS,
+    credential_path("*"),
+    API_KEY,
+    *backup_twin.FILES,
+    # A module that stays would still be imported: engines are found by their folder.
+    f"{PROGRAMS}/lockstep/**/*.py",
+)
+#: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
+#: diff and remove know each file of ours.
+EVER_OURS = (
+    *_NAMED,
+    *(f"{CONFIGURATION}/{name}.json" for name in ("engine", "gateway", "served-weights")),
+    *(TARGETS, WEIGHTS_SPEC, PAGE, f"{DOCKER_CONFIG}/config.json", RULES, KEPT),
+    *(PROXY_ENVIRONMENT, TOOLS_ENVIRONMENT, f"{CONFIGURATION}/requirements-*.txt"),
+    *(HUB_TOKEN, WEBUI_SECRETS, GATEWAY_KEYS, PASSWORD),
+    *(f"{DOCKER_CONFIG}/", f"{CONFIGURATION}/secrets/"),
+    *(f"{GATEWAY_HOME}/", f"{PROGRAMS}/__main__.py", f"{PROGRAMS}/lockstep/**/"),
+    f"{ENVIRONMENTS}/",
+    # What a write that was cut off leaves.
+    *(f"{folder}/**/{atomic.PREFIX}*" for folder in (CONFIGURATION, PROGRAMS)),
+)
 #: Jobs of a deploy that a host which comes to its units has behind it, whichever run did them.
 JOB_UNITS = tuple(
     f"lockstep-job-{name}.service"
@@ -52,7 +92,7 @@ def questions(this: Intended) -> dict[str, Any]:
     """Everything that the operations of a deploy to one host want to know of it."""
     settings = this.plan.settings
     asked: dict[str, Any] = {
-        "preflight": preflight.questions(this.plan, this.pins),
+        "preflight": {**preflight.questions(this.plan, this.pins), "packages": this.packages},
         "records.intruders": foreign.question(this),
         "packages": this.packages,
         "packages.noted": None,
@@ -66,27 +106,16 @@ def questions(this: Intended) -> dict[str, Any]:
         "files.links": [UV_VENV, TOOLS_VENV, UV],
         "files": _files(this),
         "units": _units(this),
+        "units.system_services": system_units(settings),
         "files.marked": {
             "folders": [SYSTEMD, settings.paths.scripts],
-            # A module that stays would still be imported: engines are found by their folder.
-            "named": [
-                key_path("*"),
-                PEER_KEY,
-                authority_path("*"),
-                *GIVEN.values(),
-                CADDYFILE,
-                ROOT,
-                *stack.CONFIGURATIONS,
-                credential_path("*"),
-                API_KEY,
-                *backup_twin.FILES,
-                f"{PROGRAMS}/lockstep/**/*.py",
-            ],
+            "named": list(_NAMED),
         },
         "environments": this.engine_question,
         "docker.images": this.images,
         "weights": WEIGHTS_SPEC,
         "records.generation": None,
+        "records.persons": KEY,
         "machine.available": None,
     }
     if settings.firewall.enabled:
@@ -125,6 +154,7 @@ def _files(this: Intended) -> dict[str, Any]:
     return {
         "paths": [*(file.path for file in files), *places, *absent, *secrets],
         "private": [*(file.path for file in files if file.private), *absent, *secrets],
+        "absent": list(absent),
         "key": KEY,
         "known": {
             file.path: hashlib.sha256(file.text.encode()).hexdigest()
@@ -134,12 +164,15 @@ def _files(this: Intended) -> dict[str, Any]:
     }
 
 
-def _units(this: Intended) -> list[str]:
+def _units(this: Intended) -> dict[str, list[str]]:
     watching = (*this.watching, *this.boot_units)
     every = (
         *(*SYSTEM_UNITS, *this.model_units, *this.gateway_units, *this.webui_units),
         *watching,
         *stack.units(this.plan),
+        # systemd may hold an older file of any of them, also of one that a timer starts.
+        *this.unit_files,
     )
     # A pattern finds the jobs that systemd still has; it would look for each name that it has not.
-    return [*dict.fromkeys(every), "lockstep-job-*.service"]
+    names = (*every, "lockstep-job-*.service")
+    return {name: this.unit_programs.get(name, []) for name in names}

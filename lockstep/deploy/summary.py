@@ -37,6 +37,7 @@ class HostOutcome:
             nobody knows.
         restarts: Hot units that a run which only looks would restart.
         together: Hot models of clusters that it would take down and start again: model → members.
+        news: What people must know or do after it, each in whole sentences.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
             "ssh": how to log in, "switch": path of switch.sh, "unanswered": digest of each image
             with an engine → why that could not be asked, "" where it answered}.
@@ -50,6 +51,7 @@ class HostOutcome:
     generation: str = ""
     restarts: Sequence[str] = ()
     together: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    news: list[str] = field(default_factory=list)
     snapshot: dict[str, Any] = field(default_factory=dict)
 
 
@@ -81,6 +83,9 @@ def render(outcomes: Sequence[HostOutcome], *, again: str = "") -> str:
         lines += ["", *_wrapped(_TOGETHER)]
         for model, members in together.items():
             lines += _wrapped(f"- {model}: {', '.join(members)}")
+    # What several hosts have to say alike is said once.
+    for text in dict.fromkeys(text for outcome in outcomes for text in outcome.news):
+        lines += ["", *_wrapped(f"Note: {text}")]
     if any(outcome.failed_at for outcome in outcomes):
         lines += [*_failures(outcomes), *_end(outcomes, again)]
     return "\n".join(lines)
@@ -144,7 +149,8 @@ def _end(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
         yield "Run the same command again: it goes on where this run ended."
         return
     yield from _wrapped(
-        f"The hosts differ now. The new generation is on: {new}. The one before is still on: {old}."
+        f"The hosts differ now. The new generation is on: {new}. "
+        f"It is not, or not whole, on: {old}."
     )
     yield "To make them equal, go on where this run ended:"
     yield f"  {again}"

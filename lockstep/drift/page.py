@@ -8,24 +8,24 @@ from typing import Any
 
 from lockstep.drift.compare import fixable, shown
 from lockstep.drift.report import Report
-from lockstep.drift.view import by_hand, summary
+from lockstep.drift.view import UNDECIDED, by_hand, counts, summary
 from lockstep.files.templating import render as fill
 
 
 def render(report: Report, *, now: float | None = None) -> str:
     """The page. Everything that came from a host is escaped."""
-    counted = Counter((item.host, item.severity) for item in report.differences)
     hosts: list[dict[str, Any]] = [
         {
             "name": name,
-            "counts": {word: counted[(name, word)] for word in ("error", "warning", "note")},
+            "counts": counts(item.severity for item in report.differences if name in item.hosts),
             "unknown": [why for host, why in report.unknown if host == name],
             "commands": by_hand(report.differences).get(name, []),
         }
         for name in report.hosts
     ]
     kinds = list(dict.fromkeys(item.kind for item in report.differences))
-    cells = Counter((item.kind, item.host) for item in report.differences)
+    cells = Counter((item.kind, host) for item in report.differences for host in item.hosts)
+    undecided = sum(item.how == "decide" for item in report.differences)
     return fill(
         "page/drift.html.j2",
         inventory=report.inventory,
@@ -35,5 +35,6 @@ def render(report: Report, *, now: float | None = None) -> str:
         kinds=[(kind, [cells[(kind, host)] for host in report.hosts]) for kind in kinds],
         differences=[(item, *shown(item)) for item in report.differences],
         fixable=len(fixable(report.differences)),
+        undecided=UNDECIDED.format(undecided) if undecided else "",
         when=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
     )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from lockstep.core.errors import InventoryError
 from lockstep.drift import hosts
-from lockstep.drift.compare import ASKED, Difference, Host, differences
+from lockstep.drift.compare import Difference, Host, differences
 from lockstep.drift.subjects import KINDS, environments, expected, questions
-from lockstep.drift.subjects.files import shared_keys
-from lockstep.drift.subjects.kind import Seen
+from lockstep.drift.subjects.files import DEPLOYED, is_deployed_to, shared_keys
+from lockstep.drift.subjects.kind import Expectation, Seen
 from lockstep.files.sent import named
 from lockstep.fleet.hosts import at_once, choose
 from lockstep.host.intended import Intended
@@ -79,7 +78,7 @@ def diff(
 def of_host(found: Report, name: str) -> dict[str, Any]:
     """What the report says of one host, as its page has it (`records.last_diff`), at most
     `SHOWN` differences, and "more": how many are left out."""
-    of = [item for item in found.differences if item.host == name]
+    of = [item for item in found.differences if name in item.hosts]
     keys = ("severity", "kind", "item", "how")
     return {
         "differences": [{key: getattr(item, key) for key in keys} for item in of[:SHOWN]],
@@ -137,7 +136,6 @@ def judge(
         for reader, why in each.snapshot["faults"].items():
             unknown.append((each.host, f"{reader.partition('.')[0]}: {why}"))
         compared.append(_host(this, each, key))
-    own = {this.plan.name: this.plan.settings.differs for this in intended}
     free = frozenset(_free([this for this, each in pairs if each.snapshot is not None], compared))
     facts = {host.name: host.facts for host in compared}
     compared = [
@@ -147,17 +145,9 @@ def judge(
     return Report(
         name,
         tuple(this.plan.name for this in intended),
-        tuple(item for item in differences(compared) if not _meant(item, own)),
+        tuple(differences(compared)),
         tuple(unknown),
     )
-
-
-def _meant(item: Difference, own: Mapping[str, Sequence[str]]) -> bool:
-    """Whether one of the hosts that differ says of itself that this is its own."""
-    if item.against == ASKED and item.expected is not None:
-        return False
-    patterns = [*own[item.host], *own.get(item.against, ())]
-    return any(fnmatchcase(f"{item.kind} {item.item}", pattern) for pattern in patterns)
 
 
 def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
@@ -170,11 +160,16 @@ def _host(this: Intended, taken: hosts.Taken, key: bytes) -> Host:
     for kind, items in environments.facts(this, engines).items():
         facts.setdefault(kind, {}).update(items)
     facts["clock offset"] = {"seconds": f"{certain:.1f}"}
+    if named(KINDS[DEPLOYED].reader) not in faults and not is_deployed_to(facts):
+        # All that it lacks is one thing, and no other host is to be like it.
+        lacks = Expectation(DEPLOYED, "on this host", "deployed")
+        return Host(this.plan.name, {}, (lacks,), frozenset(KINDS) - {DEPLOYED})
     return Host(
         this.plan.name,
         facts,
         tuple(expected(this, Seen(facts, key))),
         frozenset(kind for kind, about in KINDS.items() if named(about.reader) in faults),
+        differs=tuple(this.plan.settings.differs),
     )
 
 

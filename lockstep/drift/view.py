@@ -1,4 +1,7 @@
-"""A diff on a terminal: a table by severity, and commands for the repairs by hand."""
+"""A diff on a terminal: a table by severity, and commands for the repairs by hand.
+
+What only differs is shown with the value of every host, and nothing to type.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,39 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from lockstep.drift.compare import Difference, fixable, shown
+from lockstep.drift.compare import RANK, Difference, fixable, shown
 from lockstep.drift.report import Report
+from lockstep.drift.subjects.kind import Severity
 
-_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
+_STYLES = {"error": "bold red", "warning": "yellow", "differs": "magenta", "note": "cyan"}
+#: What to do about what only differs; the first word is their number.
+UNDECIDED = (
+    "{} only differ, and nothing says which host is right. Make them alike, or put them into "
+    "`differs` of a host."
+)
 
 
 def summary(report: Report) -> str:
     """One sentence: how much differs, on how many hosts."""
     hosts = f"{len(report.hosts)} host{'s' if len(report.hosts) != 1 else ''}"
-    counted = Counter(item.severity for item in report.differences)
-    parts = [
-        f"{number} {word}{'s' if number != 1 else ''}"
-        for word in ("error", "warning", "note")
-        if (number := counted[word])
-    ]
+    parts = counts(item.severity for item in report.differences)
     if parts:
-        return f"{', '.join(parts)} on {hosts}."
+        return f"{', '.join(parts.values())} on {hosts}."
     if report.unknown:
         return f"Could not tell whether {hosts} are the same."
     alike = " and as each other" if len(report.hosts) > 1 else ""
     return f"No drift: {hosts} as inventory and record ask{alike}."
+
+
+def counts(severities: Iterable[Severity]) -> dict[Severity, str]:
+    """Severity → "2 warnings", worst first, without those that do not occur."""
+    counted = Counter(severities)
+    plural: dict[Severity, str] = {"differs": "differ"}
+    return {
+        word: f"{number} {word if number == 1 else plural.get(word, f'{word}s')}"
+        for word in RANK
+        if (number := counted[word])
+    }
 
 
 def table(report: Report, console: Console, fix: Sequence[str]) -> None:
@@ -50,6 +65,8 @@ def table(report: Report, console: Console, fix: Sequence[str]) -> None:
     for host, commands in by_hand(report.differences).items():
         console.print(Text.assemble("By hand, on ", (host, "bold"), ":"))
         _commands(commands, console, width)
+    if undecided := sum(item.how == "decide" for item in report.differences):
+        console.print(Text(UNDECIDED.format(undecided)), width=width)
 
 
 def by_hand(differences: Iterable[Difference]) -> Mapping[str, list[str]]:
@@ -68,13 +85,16 @@ def _rows(differences: Iterable[Difference]) -> RenderableType:
     grid.add_column("what differs", overflow="fold", ratio=1)
     grid.add_column("remedy", no_wrap=True)
     for item in differences:
-        subject, expected, found = shown(item)
-        what = Group(
-            Text.assemble(f"{item.kind} ", (subject, "bold")),
-            Text(f"expected {expected}, found {found}", style="dim"),
-        )
+        subject, lines = shown(item)
         severity = Text(item.severity, style=_STYLES[item.severity])
-        grid.add_row(severity, item.host, what, item.how)
+        title = Text.assemble(f"{item.kind} ", (subject, "bold"))
+        if item.host:
+            said = (Text(text, style="dim") for _, text in lines)
+            grid.add_row(severity, item.host, Group(title, *said), item.how)
+            continue
+        grid.add_row(severity, "", title, item.how)
+        for hosts, text in lines:
+            grid.add_row("", hosts, Text(text, style="dim"), "")
     return grid
 
 

@@ -24,6 +24,7 @@ from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
+from lockstep.onhost.core.need import rounded_up
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.facts import docker, gpu, history, machine, own_names, packages, records
 from lockstep.onhost.facts import evidence as facts
@@ -141,8 +142,15 @@ def _needs(plan: HostPlan) -> Iterator[tuple[str, str]]:
                 asked = serving(recipe, target.overrides(recipe))
             except RecipeError:
                 continue
-            needs = fit(recipe, catalogue.knowledge(), asked=asked).needs_gib
-            yield f"{name} needs GiB to start", f"{needs:.1f}"
+            found = fit(
+                recipe,
+                catalogue.knowledge(),
+                machine=catalogue.machine_of(plan.settings),
+                asked=asked,
+                floors=target.data.memory_floor.ends,
+            )
+            needs = rounded_up(found.needs_gib)
+            yield f"{name} needs GiB to start", needs
 
 
 def _host(label: str, answer: Mapping[str, Any] | None, why: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
+from lockstep.onhost.__main__ import MODULES
 
 _TOP = Path(__file__).resolve().parents[2]
 _PACKAGE = "lockstep.onhost"
@@ -14,6 +15,7 @@ _MAIN = "lockstep/onhost/__main__.py"
 # Many times as fast as a parser, and a deploy that changes nothing would notice that one.
 _IMPORT = re.compile(r"^\s*from (lockstep[\w.]*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 _NAME = re.compile(r"\w+")
+_START = re.compile(rf"^ExecStart=\S+ {re.escape(PROGRAMS)} (\S+)", re.MULTILINE)
 
 
 def programs() -> tuple[ManagedFile, ...]:
@@ -48,6 +50,12 @@ def closure(*modules: str) -> dict[str, str]:
                 # The engines are found by their folder.
                 waiting += [other.removesuffix(".py").replace("/", ".") for other in _beside(path)]
     return {path: package()[path] for path in sorted(found)}
+
+
+def run_by(unit: str) -> list[str]:
+    """Paths of our modules that the service of a unit's text runs; [] where it runs another's."""
+    start = _START.search(unit)
+    return [f"{PROGRAMS}/{path}" for path in closure(MODULES[start[1]])] if start else []
 
 
 def _path(module: str) -> str | None:

@@ -7,20 +7,29 @@ from dataclasses import replace
 
 from lockstep.core.errors import RecipeError
 from lockstep.fit.fit import fit
-from lockstep.models.known_models import Knowledge
+from lockstep.models.known_models import USUAL, Knowledge
+from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
-from lockstep.recipes.sizing import serving
+from lockstep.recipes.sizing import Serving, serving
+
+# Shorter contexts that are tried where no share is enough.
+_PARTS = (1, 2, 4, 8)
 
 
-def what_holds(recipe: Recipe, knowledge: Knowledge) -> tuple[int, str] | None:
+def what_holds(
+    recipe: Recipe,
+    knowledge: Knowledge,
+    machine: str = USUAL,
+    asked: Serving | None = None,
+) -> tuple[int, str] | None:
     """How few Sparks (2, 4 or 8) hold the recipe at its context, and split how; None: not eight.
 
     The engine is given the highest share that is known to start, because a recipe written for one
     Spark says nothing about eight. Splitting each layer is tried first; an MLA cache is whole on
     every host then, so that splitting the layers among the hosts may hold more.
     """
-    asked = serving(recipe)
-    share = max(knowledge.hardware["dgx-spark"].gib("highest_utilization"), asked.utilization or 0)
+    asked = asked or serving(recipe)
+    share = knowledge.hardware[machine].gib("highest_utilization")
     for hosts in (2, 4, 8):
         for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
             spread = replace(
@@ -30,18 +39,38 @@ def what_holds(recipe: Recipe, knowledge: Knowledge) -> tuple[int, str] | None:
                 data_parallel=1,
                 utilization=share,
             )
-            if fit(recipe, knowledge, asked=spread).verdict in ("fits", "tight"):
+            if fit(recipe, knowledge, machine=machine, asked=spread).verdict in ("fits", "tight"):
                 return hosts, how
     return None
 
 
-def advice(recipe: Recipe, catalogue: Mapping[str, Recipe], knowledge: Knowledge) -> list[str]:
-    """Sentences that say what would fit; [] where nothing is known to."""
+def advice(
+    recipe: Recipe,
+    catalogue: Mapping[str, Recipe],
+    knowledge: Knowledge,
+    machine: str = USUAL,
+    asked: Serving | None = None,
+) -> list[str]:
+    """Sentences that say what would fit; [] where nothing is known to.
+
+    `asked` is the recipe's settings with what the inventory overrides; None: without.
+    """
     sentences = []
-    answer = fit(recipe, knowledge)
-    spread = what_holds(recipe, knowledge)
+    asked = asked or serving(recipe)
+    answer = fit(recipe, knowledge, machine=machine, asked=asked)
+    if answer.verdict == "does not fit" and (
+        less := _on_the_same_hosts(recipe, asked, knowledge, machine)
+    ):
+        sentences.append(less)
+    spread = what_holds(recipe, knowledge, machine, asked)
     if spread and spread[0] > answer.hosts:
-        sentences.append(f"{spread[0]} Sparks hold it, {spread[1]} parallel.")
+        share = knowledge.hardware[machine].gib("highest_utilization")
+        with_share = (
+            f", with gpu_memory_utilization {share:g}"
+            if asked.utilization is not None and asked.utilization < share
+            else ""
+        )
+        sentences.append(f"{spread[0]} Sparks hold it, {spread[1]} parallel{with_share}.")
     if spread is None and answer.verdict == "does not fit":
         sentences.append("Eight Sparks do not hold it either.")
     if answer.largest_context and answer.context and answer.largest_context < answer.context:
@@ -56,15 +85,37 @@ def advice(recipe: Recipe, catalogue: Mapping[str, Recipe], knowledge: Knowledge
         and other.model != recipe.model
         and knowledge.model(other.model).family == family
         and other.lockstep.known_bad is None
-        and _fits(other, knowledge)
+        and _fits(other, knowledge, machine)
     )
     if others:
         sentences.append(f"Of the same family these fit: {', '.join(others)}.")
     return sentences
 
 
-def _fits(recipe: Recipe, knowledge: Knowledge) -> bool:
+def _on_the_same_hosts(recipe: Recipe, asked: Serving, knowledge: Knowledge, machine: str) -> str:
+    """Share and context with which it fits where it is, the longest context first; "" for none."""
+    share = knowledge.hardware[machine].gib("highest_utilization")
+    context = asked.context or _own_context(recipe, knowledge)
+    if not engine_of(recipe).share:
+        return ""
+    for part in _PARTS:
+        kept = (context or 0) // part // 1024 * 1024
+        less = replace(asked, utilization=share, context=kept or asked.context)
+        if fit(recipe, knowledge, machine=machine, asked=less).verdict in ("fits", "tight"):
+            shorter = f" and a context of {kept} tokens" if part > 1 else ""
+            return f"Here it may run with gpu_memory_utilization {share:g}{shorter}."
+        if not kept:
+            break
+    return ""
+
+
+def _own_context(recipe: Recipe, knowledge: Knowledge) -> int | None:
+    shapes = knowledge.model(recipe.model).architecture
+    return shapes.context if shapes else None
+
+
+def _fits(recipe: Recipe, knowledge: Knowledge, machine: str) -> bool:
     try:
-        return fit(recipe, knowledge).verdict == "fits"
+        return fit(recipe, knowledge, machine=machine).verdict == "fits"
     except RecipeError:
         return False

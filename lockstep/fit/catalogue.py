@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.inventory.settings import Settings
 from lockstep.models.known_models import Knowledge, load_knowledge
 from lockstep.models.licences import osi_approved
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
@@ -25,6 +26,11 @@ class Catalogue:
 def knowledge() -> Knowledge:
     """Models and machines of the catalogue."""
     return load_knowledge(FOLDER)
+
+
+def machine_of(settings: Settings) -> str:
+    """The kind of machine that a host is said to be, by the least memory that is expected of it."""
+    return knowledge().machine_with(settings.expected.memory_gib)
 
 
 def load(folder: Path = FOLDER) -> Catalogue:

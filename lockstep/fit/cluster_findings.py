@@ -64,7 +64,7 @@ def _engine(case: Case) -> Iterator[Finding]:
     if case.release is not None and case.release < Version(since):
         yield case.error(
             "cluster-engine",
-            f"{engine.title} {case.version} runs over several hosts with Ray only",
+            f"{engine.title} {case.known_version} runs over several hosts with Ray only",
             f"Pin {engine.title} {since} or later.",
         )
     backend = flags.value_of(case.argv, engine.spellings("distributed_executor_backend"))

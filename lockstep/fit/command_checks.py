@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,8 +11,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from lockstep.core.findings import Finding
-from lockstep.fit.fit import model_of
-from lockstep.models.known_models import Knowledge, Model
+from lockstep.fit.fit import UNSAID, Floors, model_of
+from lockstep.models.known_models import USUAL, Knowledge, Model
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -28,6 +29,13 @@ PUBLIC = ("0.0.0.0", "::", "[::]", "*")
 _OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
 # How weights of 4 bits with activations of 16 are called that Marlin's kernels compute with.
 _W4A16 = ("mxfp4", "w4a16", "int4", "awq", "gptq", "autoround", "auto-round")
+# What recipes of the catalogue ask for; sparkrun's own default is 10.24 GB. A bound that engines
+# do not fill: more is meant for data.
+_SHARED_GIB = 16
+# "v0.5.15.post1-cu130", as vLLM, SGLang and others tag a release.
+_RELEASE = re.compile(r"v(\d+(?:\.\d+)+(?:\.post\d+|rc\d+)?)(?:-|$)")
+# Keys whose value is a folder, or a repository that the engine looks up.
+_CONTENT = ("draft_model", "tokenizer", "tokenizer_path", "hf_config_path")
 _MOVING = ("latest", "nightly", "main", "dev")
 
 
@@ -39,6 +47,8 @@ class Case:
         overrides: What the inventory sets (bind address, port, share …).
         version: The engine that will run it, None where it is not known.
         hosts: Sparks of its cluster; 1 without one.
+        machine: The kind of host, by its name in ``hardware.yaml``.
+        floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
     """
 
     recipe: Recipe
@@ -46,6 +56,8 @@ class Case:
     overrides: Mapping[str, object]
     version: str | None = None
     hosts: int = 1
+    machine: str = USUAL
+    floors: Floors = UNSAID
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -77,10 +89,22 @@ class Case:
         return engine_of(self.recipe)
 
     @property
+    def tag(self) -> str:
+        """The tag of its image; "" where that has none."""
+        name = self.recipe.container.partition("@")[0].rpartition("/")[2]
+        return name.partition(":")[2]
+
+    @property
+    def known_version(self) -> str:
+        """`version`, else the release that the tag of its image names; "" where neither does."""
+        named = _RELEASE.match(self.tag)
+        return self.version or (named[1] if named else "")
+
+    @property
     def release(self) -> Version | None:
-        """The release that `version` belongs to ("0.19.2rc1.dev7+gabc" → 0.19.2), if known."""
+        """The release that it belongs to ("0.19.2rc1.dev7+gabc" → 0.19.2), if known."""
         try:
-            return Version(Version(self.version or "").base_version)
+            return Version(Version(self.known_version).base_version)
         except InvalidVersion:
             return None
 
@@ -95,13 +119,24 @@ class Case:
 
 def command_findings(case: Case) -> Iterator[Finding]:
     """Every finding that needs the command line or environment; RecipeError for one without."""
-    for part in (_memory, _network, _kind, _speculation, _corrupting, _vision, _engine, _freezing):
+    for part in (
+        _memory,
+        _host_memory,
+        _network,
+        _kind,
+        _speculation,
+        _corrupting,
+        _vision,
+        _engine,
+        _freezing,
+        _content,
+    ):
         yield from part(case)
 
 
 def _memory(case: Case) -> Iterator[Finding]:
     share = case.asked.utilization
-    highest = case.knowledge.hardware["dgx-spark"].gib("highest_utilization")
+    highest = case.knowledge.hardware[case.machine].gib("highest_utilization")
     remedy = f"Set gpu_memory_utilization to {highest} or less."
     if case.engine.share and share is None and case.asked.kv_gib is None:
         yield case.warning("utilization-unset", "the engine takes its own share of memory", remedy)
@@ -117,6 +152,37 @@ def _memory(case: Case) -> Iterator[Finding]:
             f"gpu_memory_utilization {share}: starts above {highest} are known to fail",
             remedy,
         )
+
+
+def _host_memory(case: Case) -> Iterator[Finding]:
+    """Flags, variables and settings that take the host's memory, which a Spark has no other of."""
+    variables = environment(case.recipe, control=AsWritten())
+    kinds = {
+        f"{name} {value[:60]}".strip(): kind.what
+        # The first kind of an engine that knows a flag names it best.
+        for kind in reversed(case.engine.host_memory)
+        for name, value in kind.refused(case.argv, variables)
+    }
+    asked = [f"{said} ({what})" for said, what in kinds.items()]
+    shared = case.recipe.executor_config.get("shm_size")
+    if shared is not None and _gib(str(shared)) > _SHARED_GIB:
+        asked.append(f"executor_config.shm_size {shared} (more than engines use themselves)")
+    if asked:
+        yield case.error(
+            "host-offload",
+            f"{'; '.join(asked)}: the host's memory is the same memory as the GPU's, and nothing "
+            "counts it",
+            "Remove it, and give the engine that memory as its share: gpu_memory_utilization, or "
+            f"shm_size of {_SHARED_GIB} GB or less.",
+        )
+
+
+def _gib(size: str) -> float:
+    """A size as Docker reads it ("16gb", "64g", "65536m", bytes), in GiB; 0 for what is none."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", size.strip().lower())
+    if found is None:
+        return 0.0
+    return float(found[1]) * 1024.0 ** ("bkmgt".index(found[2] or "b") - 3)
 
 
 def _network(case: Case) -> Iterator[Finding]:
@@ -166,7 +232,7 @@ def _speculation(case: Case) -> Iterator[Finding]:
             f"DFlash k={tokens}: on this model k=6 ran at 26 tok/s against 70 with k=3",
             "Set num_speculative_tokens to 3.",
         )
-    tag = case.recipe.container.rpartition(":")[2]
+    tag = case.tag
     moving = "@" not in case.recipe.container and any(mark in tag for mark in _MOVING)
     if moving and (seen := case.engine.unsteady.get(method)):
         yield case.warning(
@@ -204,6 +270,7 @@ def _corrupting(case: Case) -> Iterator[Finding]:
             f"{method.upper()} with {shown}: {seen}",
             "Set speculative_num_draft_tokens to another number, and compare the answers.",
         )
+    yield from _experts(case)
     if not any(name in case.quantisation for name in _W4A16):
         return
     for (flag, value), seen in case.engine.corrupting_w4a16.items():
@@ -212,6 +279,24 @@ def _corrupting(case: Case) -> Iterator[Finding]:
                 "kernels-corrupt",
                 f"{flag} {value} with {case.quantisation} weights: {seen}",
                 f"Choose other kernels by {flag}, and compare the answers.",
+            )
+
+
+def _experts(case: Case) -> Iterator[Finding]:
+    """Kernels that follow from the release; of an unknown one the newest is thought."""
+    stated = flags.value_of(case.argv, case.engine.spellings("quantization")) or ""
+    # ModelOpt's experts are another class, whose kernels a flag chooses.
+    other = "modelopt" in f"{case.quantisation} {stated}"
+    if not case.recipe.lockstep.moe or "nvfp4" not in case.quantisation or other:
+        return
+    for releases, seen in case.engine.corrupting_experts.items():
+        if case.release is None or case.release in SpecifierSet(releases):
+            shown = f"{case.engine.title} {case.known_version or 'of an unknown release'}"
+            yield case.warning(
+                "kernels-corrupt",
+                f"{shown} with experts in {case.quantisation} ({releases}): {seen}",
+                "Name an image of an earlier release, as the catalogue's recipes do, or serve the "
+                "model on another engine.",
             )
 
 
@@ -250,14 +335,15 @@ def _engine(case: Case) -> Iterator[Finding]:
         yield case.warning(
             "guard-unknown",
             "it is not stated whether the model is a mixture of experts, so the freeze guard "
-            "is not given as a flag",
-            "Set lockstep.moe to true or false.",
+            "is not given as a flag; its config.json decides, once a lock has read it",
+            "Run `lockstep lock`, or a deploy, which locks what is not yet locked. Where the model "
+            "is a folder, or has no config.json, set lockstep.moe to true or false.",
         )
     known, wanted = case.release, case.recipe.lockstep.engine_versions
     if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
         yield case.error(
             "engine-version",
-            f"the flags are right for {case.engine.name} {wanted}; pinned is {case.version}",
+            f"the flags are right for {case.engine.name} {wanted}; pinned is {case.known_version}",
             "Pin an engine of that range, or check the flags and widen engine_versions.",
         )
 
@@ -280,3 +366,25 @@ def _freezing(case: Case) -> Iterator[Finding]:
             f"{guard.variable}={guard.freezing_value} freezes a Spark",
             "Remove it, and set lockstep.moe, so that the freeze guard is given as a flag.",
         )
+
+
+def _content(case: Case) -> Iterator[Finding]:
+    """Repositories that the command line names and no deploy fetches: engines start offline."""
+    recipe, engine = case.recipe, case.engine
+    others = [draft.model for draft in [recipe.lockstep.draft] if draft]
+    others += [borrow.model for borrow in recipe.lockstep.borrow]
+    drafting = flags.value_of(case.argv, engine.draft_config) if engine.draft_config else None
+    said = {key: flags.value_of(case.argv, engine.spellings(key)) for key in _CONTENT}
+    if drafting:
+        said["draft_model"] = flags.json_value(engine.draft_config[0], drafting).get("model")
+    for key, name in said.items():
+        if not name or "/" not in name or name.startswith("/"):
+            continue
+        if name not in (recipe.model, recipe.repository, *others):
+            yield case.error(
+                "not-fetched",
+                f"{key.replace('_', ' ')} {name} is in the command, and no deploy fetches it: the "
+                "engine starts without the hub",
+                "Name it in the recipe under lockstep.draft or lockstep.borrow, or give a full "
+                "path.",
+            )

@@ -14,8 +14,8 @@ from typing import Literal
 from lockstep.fit import profile
 from lockstep.fit.pages import SEQUENCES, sequence_bytes, state_blocks, with_head
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, element_bytes
-from lockstep.models.known_models import GIB, Hardware, Knowledge, Model
-from lockstep.onhost.core.need import Need
+from lockstep.models.known_models import GIB, USUAL, Hardware, Knowledge, Model
+from lockstep.onhost.core.need import Need, rounded_up
 from lockstep.onhost.engines import Engine, Sizes
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -23,6 +23,13 @@ from lockstep.recipes.sizing import Serving, serving
 from lockstep.recipes.stated import stated_architecture, stated_weights
 
 OVERHEAD = "overhead, at least"
+HOST = "in the host's memory"
+#: MemAvailable below which an engine is ended, GiB: while it loads, while it is hot; None: unsaid.
+Floors = tuple[float | None, float | None]
+UNSAID: Floors = (None, None)
+# To begin with; no Spark has confirmed them (docs/memory.md, Evidence). A tight recipe loads with
+# less, but not below what earlyoom would end it at: 3 % of 121.7 GiB are 3.7.
+_LOADING_GIB, _SERVING_GIB = 8.0, 4.0
 Verdict = Literal["fits", "tight", "does not fit", "unknown"]
 
 
@@ -53,8 +60,9 @@ class Fit:
         states: Sequences whose states there is room for, (worse, better) case; vLLM refuses to
             start with more at a time. None where nothing is recurrent.
         host_use_gib: Memory in use on the host while it serves, the system included.
-        need: What must be available before its engine starts.
-        needs_gib: The same for this machine: the least MemAvailable to serve `context`.
+        need: What must be available before its engine starts, with the higher floor in it.
+        floors: MemAvailable below which the engine is ended, GiB: while it loads, while it is hot.
+        needs_gib: `need` for this machine: the least MemAvailable to serve `context`.
         loads_gib: The least MemAvailable with which it loads, for shorter sequences.
         reasons: Sentences that explain a verdict other than "fits".
     """
@@ -65,6 +73,7 @@ class Fit:
     need: Need
     needs_gib: float
     loads_gib: float
+    floors: tuple[float, float] = (_LOADING_GIB, _SERVING_GIB)
     budget_gib: float | None = None
     terms: tuple[Term, ...] = ()
     room_gib: tuple[float, float] | None = None
@@ -81,14 +90,17 @@ def fit(
     recipe: Recipe,
     knowledge: Knowledge,
     *,
-    machine: str = "dgx-spark",
+    machine: str = USUAL,
+    total: float | None = None,
     asked: Serving | None = None,
+    floors: Floors = UNSAID,
 ) -> Fit:
     """Whether a recipe fits its hosts, with the numbers.
 
-    `machine` is a name in ``hardware.yaml``; `asked` is judged instead of the settings of the
-    recipe's own command line. RecipeError where that cannot be built, or Lockstep does not run the
-    engine.
+    `machine` is a name in ``hardware.yaml``, whose least MemTotal counts unless `total` is that of
+    a host (GiB); `asked` is judged instead of the settings of the recipe's own command line;
+    `floors` is what the inventory says. RecipeError where that command line cannot be built, or
+    Lockstep does not run the engine.
     """
     draft, own = recipe.lockstep.draft, serving(recipe)
     asked = asked or own
@@ -98,8 +110,15 @@ def fit(
         model=model_of(recipe, knowledge),
         draft=knowledge.model(draft.model) if draft else None,
         machine=knowledge.hardware[machine],
-        # What was published holds for the share that it was published with.
-        published=recipe.lockstep.memory_gib if asked.utilization == own.utilization else None,
+        total=total or knowledge.hardware[machine].gib("memory_total_gib"),
+        said=floors,
+        # What was published holds for the share that it was published with, and a share for the
+        # machine.
+        published=(
+            recipe.lockstep.memory_gib
+            if asked.utilization == own.utilization and (machine == USUAL or not own.utilization)
+            else None
+        ),
     )
     return case.answer()
 
@@ -124,12 +143,14 @@ class _Case:
     model: Model
     draft: Model | None
     machine: Hardware
+    total: float
+    said: Floors
     published: float | None
 
     def answer(self) -> Fit:
         unknown = self.unknowns()
         each = self.sequence_gib(self.context or 0) if self.countable else None
-        serves, loads = (self.engine.need(self.sizes(kept)) for kept in (each or 0.0, 0.0))
+        serves, loads = (self.need(kept) for kept in (each or 0.0, 0.0))
         start = Fit(
             "unknown",
             self.asked.hosts,
@@ -137,17 +158,21 @@ class _Case:
             serves,
             needs_gib=serves.available(self.total),
             loads_gib=loads.available(self.total),
+            floors=self.floors(serves),
             budget_gib=self.pool,
             reasons=unknown,
         )
+        never = self.never_starts(serves)
         if self.model.weights_gb is None:
-            return start
+            return replace(start, reasons=(*unknown, never)) if never else start
         worse, better = self.room("high"), self.room("low")
         verdict, reasons = self.verdict(worse, better, each)
+        if never and verdict != "does not fit":
+            verdict, reasons = "does not fit", (never,)
         return replace(
             start,
             verdict=verdict,
-            terms=(*self.weights(), self.overhead("low")),
+            terms=(*self.weights(), self.overhead("low"), *self.host_memory()),
             room_gib=(worse, better),
             sequence_gib=each,
             largest_context=None if each is None else self.largest_context(worse),
@@ -156,6 +181,39 @@ class _Case:
             states=self.states(worse, better),
             host_use_gib=self.host_use(each),
             reasons=(*reasons, *unknown),
+        )
+
+    def need(self, sequence: float) -> Need:
+        """What must be available before a start that is to serve one sequence of so many GiB."""
+        need = self.engine.need(self.sizes(sequence))
+        # Rounded as it is written for the host, which is to say the same.
+        need = replace(need, gib=round(need.gib, 4))
+        return replace(need, floor_gib=max(self.floors(need)))
+
+    def floors(self, need: Need) -> tuple[float, float]:
+        """MemAvailable below which the engine is ended: while it loads, and while it is hot.
+
+        A host at rest has up to 6 GiB less available than the fit counts with (docs/fit.md): half
+        of what the fit leaves is not reached by an engine that fits. They are the same on every
+        host of a kind, which preflight may know better.
+        """
+        loading, serving = self.said
+        total = self.machine.gib("memory_total_gib")
+        half = (self.machine.at_rest_gib(total) - need.held(total)) / 2
+        usual = round(min(_LOADING_GIB, max(_SERVING_GIB, half)), 2)
+        return (
+            usual if loading is None else loading,
+            _SERVING_GIB if serving is None else serving,
+        )
+
+    def never_starts(self, need: Need) -> str:
+        """Why the memory gate admits it on no such host, not even at rest; "" where it does."""
+        least, there = need.available(self.total), self.machine.at_rest_gib(self.total)
+        if least <= there:
+            return ""
+        return (
+            f"{rounded_up(least)} GiB must be available when it starts, {need.floor_gib:g} GiB of "
+            f"them for the memory floor, and {there:.1f} GiB are at rest"
         )
 
     def sizes(self, sequence: float) -> Sizes:
@@ -172,6 +230,7 @@ class _Case:
             at_rest=self.total - self.machine.gib("system_gib") - start,
             overhead=self.overhead("low").gib,
             beyond=self.beyond,
+            host=self.asked.host_gib,
         )
 
     @property
@@ -193,10 +252,6 @@ class _Case:
         except ArchitectureUnknown:
             return False
         return True
-
-    @property
-    def total(self) -> float:
-        return self.machine.gib("memory_total_gib")
 
     @property
     def limit(self) -> float:
@@ -245,6 +300,11 @@ class _Case:
                 terms.append(Term(name, size / self.asked.shares, model.weights_gb.source))
         return terms
 
+    def host_memory(self) -> list[Term]:
+        """What its flags and variables ask to keep there, which is the same memory."""
+        asked = self.asked.host_gib
+        return [Term(HOST, asked, "the recipe, or the engine's default")] if asked else []
+
     @property
     def weights_gib(self) -> float:
         """All of them on one host."""
@@ -253,7 +313,7 @@ class _Case:
     def room(self, end: Literal["low", "high"]) -> float:
         """KV cache per host with this overhead of the engine (may be negative)."""
         overhead = self.overhead(end).gib
-        most = self.limit - overhead
+        most = self.limit - overhead - self.asked.host_gib
         if self.pool is not None:
             inside = overhead if self.engine.counts_overhead else self.engine.image_cache_gib
             most = min(most, self.pool - inside)
@@ -335,7 +395,8 @@ class _Case:
 
     def host_use(self, each: float | None) -> float | None:
         """The system, the engine's pool, and what stands beside the pool (better case)."""
-        system, overhead = self.machine.gib("system_gib"), self.overhead("low").gib
+        system = self.machine.gib("system_gib") + self.asked.host_gib
+        overhead = self.overhead("low").gib
         if self.pool is not None:
             beside = self.beyond if self.engine.counts_overhead else overhead
             return system + self.pool + beside

@@ -10,9 +10,10 @@ from lockstep.fit.advice import advice
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.cluster_findings import cluster_findings
 from lockstep.fit.command_checks import Case, command_findings
-from lockstep.fit.fit import Fit, fit
+from lockstep.fit.fit import UNSAID, Fit, Floors, fit
+from lockstep.models.known_models import USUAL
 from lockstep.models.licences import judge
-from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.recipe_file import Recipe, with_siblings
 
 
 def check(
@@ -20,6 +21,8 @@ def check(
     catalogue: Catalogue,
     *,
     overrides: Mapping[str, object] | None = None,
+    machine: str = USUAL,
+    floors: Floors = UNSAID,
     engine_version: str | None = None,
     unanswered: str = "",
     hosts: int | None = None,
@@ -28,11 +31,22 @@ def check(
 
     Args:
         overrides: What the inventory sets (bind address, port, share …).
+        machine: The kind of host, by its name in ``hardware.yaml``.
+        floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
         engine_version: The engine that will run it, None where it is not known.
         unanswered: Why the engine of its image could not be asked when it was deployed, or "".
         hosts: Sparks of its cluster, 1 without one; None where it is bound to no host yet.
     """
-    case = Case(recipe, catalogue.knowledge, overrides or {}, engine_version, hosts or 1)
+    recipe = with_siblings(recipe, catalogue.recipes.values())
+    case = Case(
+        recipe,
+        catalogue.knowledge,
+        overrides or {},
+        engine_version,
+        hosts or 1,
+        machine=machine,
+        floors=floors,
+    )
     findings = [*_stated(case, unanswered), *_licences(case, catalogue.accepted)]
     try:
         if not (recipe.in_container or case.engine.in_venv):
@@ -101,7 +115,13 @@ def _licences(case: Case, accepted: Collection[str]) -> Iterator[Finding]:
 
 def _fit(case: Case, recipes: Mapping[str, Recipe]) -> Iterator[Finding]:
     try:
-        answer = fit(case.recipe, case.knowledge, asked=case.asked)
+        answer = fit(
+            case.recipe,
+            case.knowledge,
+            machine=case.machine,
+            asked=case.asked,
+            floors=case.floors,
+        )
     except RecipeError:
         return  # cannot-run says it
     yield from _states(case, answer)
@@ -110,7 +130,7 @@ def _fit(case: Case, recipes: Mapping[str, Recipe]) -> Iterator[Finding]:
         remedy = "Put its size and shapes into the catalogue: `lockstep model inspect`."
         yield case.warning("fit-unknown", reasons, remedy)
     elif answer.verdict != "fits":
-        remedy = " ".join(advice(case.recipe, recipes, case.knowledge))
+        remedy = " ".join(advice(case.recipe, recipes, case.knowledge, case.machine, case.asked))
         if answer.verdict == "tight":
             yield case.warning("fit-tight", reasons, remedy)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,10 +18,18 @@ from lockstep.files import sent
 from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.core import program
 
 #: Variables that tell a deploy what pyinfra's command line has no option for: how long it waits for
 #: another deploy to a host of its own, seconds, and what it is for those who meet it ("rollback").
 WAIT, WHAT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT"
+
+#: What is said of a host that no deploy has come to, or that Lockstep was removed from.
+NOT_DEPLOYED = "not deployed yet → pyinfra -y INVENTORY deploy.py"
+# Python's words where the folder of our programs is missing, or has none of them.
+_NO_PROGRAM = re.compile(
+    rf"can't (open file|find '__main__' module in) '{re.escape(program.PROGRAMS)}'"
+)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -181,6 +190,8 @@ def answered(where: Login, code: int, out: str, err: str, sudo_remedy: str = SUD
     found = Answer(code, out, err)
     if where.words and code == NO_CONNECTION:
         return replace(found, fault=f"no connection: {found.said}")
+    if _NO_PROGRAM.search(err):
+        return replace(found, fault=NOT_DEPLOYED)
     if sudo_refused(code, err):
         return replace(found, fault=f"{found.said}. {sudo_remedy}")
     return found

@@ -30,7 +30,9 @@ def screen(seen: Mapping[str, Seen], width: int) -> Table:
 
 def lines(seen: Seen) -> Iterator[Line]:
     """What one Spark says, as (style, text)."""
-    if seen.fault:
+    if not seen.is_deployed_to:
+        yield "yellow", seen.fault
+    elif seen.fault:
         yield "bold red", f"silent: {seen.fault}"
     elif seen.facts is None:
         yield "dim", "connecting"
@@ -56,7 +58,7 @@ def _said(facts: Facts) -> Iterator[Line]:
                 yield "yellow", f"{target['name']}: {target[key]}"
         if target["sense"]:
             yield "", target["sense"]
-    for key, before in (("last_switch", "last switch FAILED "), ("last_boot", "last boot ")):
+    for key, before in (("last_switch", "last switch "), ("last_boot", "last boot ")):
         if facts[key]:
             yield "yellow", f"{before}{facts[key]}"
     if facts["boot"]:
@@ -107,6 +109,8 @@ def _drift(facts: Facts) -> str:
     found = facts["diff"]
     counted = Counter(item["severity"] for item in found["differences"])
     more = {"more": found["more"], "untold": len(found["unknown"])}
+    # Of what only differs no Spark is known to be the wrong one.
+    more["unlike another Spark"] = counted.pop("differs", 0)
     said = [f"{number} {word}" for word, number in (*counted.items(), *more.items()) if number]
     age = output.duration(max(0.0, facts["at"] - found["at"]))
     return f"drift {age} ago: {', '.join(said) or 'none'}"

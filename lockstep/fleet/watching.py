@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.fleet.hosts import Host
+from lockstep.fleet.hosts import NOT_DEPLOYED, Host
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.units.scripts import switch_path
 
 #: Seconds after which a Spark that says nothing is called silent.
 SILENT_S = 10.0
+# A shell's exit code where there is no such program.
+_NO_PROGRAM = 127
 # A Spark that is away is asked again.
 _AGAIN_S = 5.0
 
@@ -35,12 +37,18 @@ class Seen:
     fault: str = ""
     looks: int = 0
 
+    @property
+    def is_deployed_to(self) -> bool:
+        """Whether Lockstep is there, as far as can be told."""
+        return self.fault != NOT_DEPLOYED
+
 
 class _Spark:
     """One host, followed by a thread of its own."""
 
     def __init__(self, host: Host, told: threading.Condition) -> None:
-        self._argv = host.login.command([switch_path(host.plan.settings), "status", "--follow"])
+        self._program = switch_path(host.plan.settings)
+        self._argv = host.login.command([self._program, "status", "--follow"])
         self._remote = bool(host.login.words)
         self._told = told
         self._process: subprocess.Popen[str] | None = None
@@ -69,6 +77,8 @@ class _Spark:
                 said = self._listen()
             except OSError as fault:
                 said = f"{self._argv[0]} cannot be run: {fault.strerror}"
+                if isinstance(fault, FileNotFoundError) and not self._remote:
+                    said = NOT_DEPLOYED
             self._change(Seen(self._seen.facts, said))
             self._over.wait(_AGAIN_S)
 
@@ -97,6 +107,8 @@ class _Spark:
                 self._change(Seen(facts, looks=self._seen.looks + 1))
         if self._remote and process.returncode == NO_CONNECTION:
             return f"no connection: {said}"
+        if process.returncode == _NO_PROGRAM and self._program in said:
+            return NOT_DEPLOYED
         return said or f"its status ended with {process.returncode}"
 
     def _change(self, seen: Seen) -> None:

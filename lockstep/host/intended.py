@@ -18,12 +18,14 @@ from lockstep.files.managed_file import (
     ManagedFile,
     Stage,
 )
+from lockstep.files.programs import run_by
 from lockstep.host.given_secrets import GivenSecret, given_secrets
 from lockstep.host.shared_keys import SharedKey, shared_keys
 from lockstep.host.specs import engine_spec, weights_spec
 from lockstep.inventory.host import HostPlan, images_of
 from lockstep.lock import pins
 from lockstep.lock.engine_id import engine_id
+from lockstep.lock.experts import informed
 from lockstep.lock.image_reference import api_address, parse, pinned_reference
 from lockstep.lock.wanted import needs_engine
 from lockstep.monitoring import stack
@@ -50,6 +52,10 @@ class Intended:
 
     plan: HostPlan
     pins: pins.Pins
+
+    def __post_init__(self) -> None:
+        """What the lock knows of a checkpoint stands in every recipe from here on."""
+        object.__setattr__(self, "plan", informed(self.plan, self.pins))
 
     @cached_property
     def engine_id(self) -> str:
@@ -256,6 +262,12 @@ class Intended:
         """Names of the units among them; systemd knows none of a template's own."""
         every = (PurePosixPath(file.path).name for file in self.all_files if file.check == "unit")
         return [name for name in every if "@." not in name]
+
+    @cached_property
+    def unit_programs(self) -> dict[str, list[str]]:
+        """Unit → paths of our modules that its service runs."""
+        files = {PurePosixPath(file.path).name: file.text for file in self.all_files}
+        return {name: paths for name in self.unit_files if (paths := run_by(files[name]))}
 
     def _served_weights(self) -> ManagedFile:
         """Which weights the units read: written with them, while weights.json is what to fetch.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.cluster import Group
+from lockstep.inventory.override_check import override_refusals
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
@@ -91,8 +92,14 @@ class BoundTarget:
         )
 
     def image_of(self, recipe: Recipe) -> str | None:
-        """Image that one of `recipes` runs from, as asked for; None: the venv engine."""
-        return (self.data.image or recipe.container) if recipe.in_container else None
+        """Image that one of `recipes` runs from, as asked for; None: the venv engine.
+
+        The image that the inventory names holds the engine of the target's own recipe.
+        """
+        if not recipe.in_container:
+            return None
+        named = self.data.image if recipe.engine == self.recipe.engine else None
+        return named or recipe.container
 
     @property
     def door(self) -> bool:
@@ -113,13 +120,20 @@ class BoundTarget:
             return ()
         return (self.port, *([self.engine_port] if self.engine_port is not None else []))
 
+    def overrides_key(self, recipe: Recipe) -> str:
+        """Where the inventory sets the keys of one of its recipes."""
+        given, same = self.data.fallback_overrides, recipe.engine == self.recipe.engine
+        own = recipe == self.recipe or (given is None and same)
+        return "overrides" if own else "fallback_overrides"
+
     def overrides(self, recipe: Recipe) -> dict[str, object]:
         """Recipe keys that the inventory sets for this target, for one of its recipes."""
         behind = self.engine_port
         host, port = (self.data.bind, self.port) if behind is None else (LOOPBACK, behind)
         # Some engines open a port for their health on every rank.
         host = host if self.answers else LOOPBACK
-        asked = {**self.data.overrides, "host": host, "port": port}
+        given = getattr(self.data, self.overrides_key(recipe)) or {}
+        asked = {**given, "host": host, "port": port}
         if self.group is None or recipe.engine is None:
             return asked
         copies = serving(recipe, asked).data_parallel
@@ -261,12 +275,6 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
     fallback = None
     if data.fallback is not None:
         fallback = _recipe(f"{key}.fallback", data.fallback, catalogue, file)
-        if fallback.in_container != recipe.in_container:
-            raise InventoryError(
-                f"{key}.fallback must run where the recipe runs",
-                where=file,
-                found="one in a container, one in a venv",
-            )
     if data.image is not None and not recipe.in_container:
         raise InventoryError(
             f"{key}.image is given, but its recipe runs in the venv engine",
@@ -274,6 +282,9 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
             found=repr(data.image)[:80],
             remedy="Remove it, or name a recipe with a container.",
         )
+    for each in (recipe, fallback):
+        if each is not None:
+            refuse(override_refusals(key, data, each), file)
     image = data.image or recipe.container or None
     if image is not None:
         schema.convert(Image, image, where=file, key=f"{key}: the image", error=InventoryError)

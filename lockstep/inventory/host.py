@@ -79,7 +79,7 @@ def models_of(plan: HostPlan) -> list[str]:
 
 def images_of(plan: HostPlan) -> list[str]:
     """Image references, as asked for, that the host needs."""
-    # A fallback may run from another image, unless the inventory names one for both.
+    # A fallback may run from another image, unless the inventory names one for its engine.
     images = [target.image_of(recipe) for target in plan.targets for recipe in target.recipes]
     if plan.settings.webui.enabled:
         images.append(plan.settings.webui.image)

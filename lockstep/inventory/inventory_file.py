@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.core.errors import InventoryError, LockstepError
+from lockstep.inventory import pyinfra_keys
 from lockstep.inventory.bound_targets import bind, check_tools
 from lockstep.inventory.cluster_join import joined
 from lockstep.inventory.host import HostPlan
@@ -21,9 +22,6 @@ from lockstep.recipes.recipe_file import load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-# Keys that pyinfra itself reads from host data; ours may not collide with them.
-PYINFRA_PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")
 Host = tuple[str, Mapping[str, Any]]
 
 
@@ -69,12 +67,20 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     module = tree(path)
     _refuse_double_keys(path, module)
     refuse_ignored(path, module, _keys())
-    shared, origin = _shared(path)
-    plans = [
-        plan(name, {**shared, **data}, {**origin, **dict.fromkeys(data, path.name)})
-        for name, data in hosts
-    ]
+    shared, _ = _shared(path)
+    origins = _origins(path, hosts)
+    plans = [plan(name, {**shared, **data}, origins[name]) for name, data in hosts]
     return joined(plans, path.name)
+
+
+def origins(path: Path) -> dict[str, dict[str, str]]:
+    """Host → key of its data → the file that gives it."""
+    return _origins(path, _listed(path))
+
+
+def _origins(path: Path, hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
+    _, shared = _shared(path)
+    return {name: {**shared, **dict.fromkeys(data, path.name)} for name, data in hosts}
 
 
 def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -119,15 +125,11 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     """
     origin = origin or {}
     known = _keys()
-    ours = {
-        key: value
-        for key, value in data.items()
-        # "docker_users" is ours, although it begins as pyinfra's own keys do.
-        if key in known or not key.startswith(PYINFRA_PREFIXES)
-    }
+    ours = {key: value for key, value in data.items() if key not in pyinfra_keys.KEYS}
     for key in ours:
         if key not in known:
-            raise schema.unknown_key(key, known, where=origin.get(key, name), error=InventoryError)
+            meant = pyinfra_keys.alike(key, known)
+            raise schema.unknown_key(key, meant, where=origin.get(key, name), error=InventoryError)
     values: dict[str, Any] = {}
     for key, value in ours.items():
         hint = schema.hints(Settings)[key]
@@ -176,8 +178,11 @@ def _group_data(path: Path) -> dict[str, Any]:
             remedy=f"Import it under another name: `import {name} as _{name}`.",
         )
     values = _execute(path)
-    own = (key for key in values if not key.startswith("__") and key not in imported)
-    return {key: values[key] for key in own}
+    return {
+        key: value
+        for key, value in values.items()
+        if key not in imported and not pyinfra_keys.is_private(key)
+    }
 
 
 def _execute(path: Path) -> dict[str, Any]:

@@ -47,9 +47,10 @@ class Expected:
     Attributes:
         architecture: Output of `uname -m`.
         dgx_os: Version specifier for DGX OS after its last update, "" for any.
-        cuda_toolkit: Release of /usr/local/cuda ("13.0").
+        cuda_toolkit: Least release of /usr/local/cuda ("13.0"); a later one of its major will do.
         compute_capability: The GPU's, as the driver reports it ("12.1" for a GB10).
-        memory_gib: Least MemTotal, GiB; a 128 GiB Spark shows about 121.7.
+        memory_gib: Least MemTotal, GiB; a Spark of 128 GB shows 119.6 to 121.7. It also says which
+            kind of machine the plan counts with: 58 for a Spark of 64 GB (docs/fit.md).
         free_disk_gib: Free space on the model disk after all downloads, GiB.
         engine_cuda: Required start of `torch.version.cuda` in the engine's environment; None
             demands a build without CUDA.
@@ -247,13 +248,19 @@ class MemoryFloor:
         free_gib: MemFree while the target loads; below it the page cache is dropped and memory
             compacted. 0 turns that off.
         loading_gib: MemAvailable while it loads; below it the engine is ended. 0 turns that off,
-            None is 8 GiB, or half of what the recipe's fit leaves where that is less.
-        serving_gib: The same while it is hot; None is 4 GiB or that half.
+            None is 8 GiB, or half of what the recipe's fit leaves where that is less, and 4 GiB at
+            least.
+        serving_gib: The same while it is hot; None is 4 GiB.
     """
 
     free_gib: values.Size = 8.0
     loading_gib: values.Size | None = None
     serving_gib: values.Size | None = None
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """The two below which an engine is ended: while it loads, and while it is hot."""
+        return self.loading_gib, self.serving_gib
 
 
 @dataclass(frozen=True)
@@ -272,6 +279,8 @@ class TargetData:
         launcher: Path of the script that the unit runs (container engines).
         scripts: Paths of further scripts that run `switch.sh TARGET`.
         overrides: Recipe keys that this inventory changes ("max_model_len": 65536).
+        fallback_overrides: The same for the fallback; None: those above where it runs on the same
+            engine, else none. One engine's share of the memory is not another one's.
         start_timeout_s: Limit from start to the first generated token, seconds.
         sense: How a start tells nonsense: "answers" asks what has one right answer; "record"
             compares with the first answers of its own, for a model that talks nonsense by nature;
@@ -294,6 +303,7 @@ class TargetData:
     launcher: str | None = None
     scripts: tuple[str, ...] = ()
     overrides: Mapping[str, Any] = field(default_factory=dict)
+    fallback_overrides: Mapping[str, Any] | None = None
     start_timeout_s: values.StartTime = 1800
     sense: Literal["answers", "record", "off"] = "answers"
     floor: _Floor | None = None

@@ -1,14 +1,17 @@
 """Reads and writes the lock file: the exact meaning of every branch, tag, range and revision.
 
 It is replaced whole or not at all. Beside it stand the lock that the last whole deploy used
-(`deployed_path`), and the one that a deploy had used before that (`previous_path`).
+(`deployed_path`), and the one that a deploy had used before that (`previous_path`), each with what
+else it was deployed with (`deployed_with`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.core.yamlfile import parse_mapping, part, read_text
@@ -96,11 +99,50 @@ def _told(pins: Pins, unanswered: Mapping[str, str]) -> dict[str, ImagePin]:
     }
 
 
-def deployed(path: Path, pins: Pins) -> None:
-    """Remember that every host has ``pins`` now, and what they had before."""
-    last = deployed_path(path)
+def deployed(path: Path, pins: Pins, hosts: Mapping[str, Any] | None = None) -> None:
+    """Remember that every host has ``pins`` now, and what they had before.
+
+    Args:
+        path: The lock.
+        pins: What it held.
+        hosts: Host → what else decides its generation; its "generation" tells two apart.
+    """
+    last, before = deployed_path(path), previous_path(path)
+    hosts = hosts or {}
     if last.exists():
-        if load(last) == pins:
+        was = deployed_with(last)
+        if load(last) == pins and (not was or _generations(was) == _generations(hosts)):
+            _save_with(last, hosts)
             return
-        save(previous_path(path), load(last))
+        save(before, load(last))
+        _save_with(before, was)
     save(last, pins)
+    _save_with(last, hosts)
+
+
+def deployed_with(lock: Path) -> dict[str, Any]:
+    """What ``hosts`` was when `deployed` wrote this lock; {} where that is not known."""
+    found = atomic.read_json(_with_path(lock))
+    ours = isinstance(found, dict) and found.get("lock") == _sha256(lock)
+    return dict(found["hosts"]) if ours else {}
+
+
+def _save_with(lock: Path, hosts: Mapping[str, Any]) -> None:
+    path = _with_path(lock)
+    if not hosts:
+        path.unlink(missing_ok=True)
+    elif deployed_with(lock) != hosts:
+        atomic.write_json(path, {"lock": _sha256(lock), "hosts": hosts}, mode=0o600)
+
+
+def _with_path(lock: Path) -> Path:
+    return lock.with_suffix(".json")
+
+
+def _sha256(lock: Path) -> str:
+    """By which a lock and what stands beside it know that they belong together."""
+    return hashlib.sha256(lock.read_bytes()).hexdigest() if lock.exists() else ""
+
+
+def _generations(hosts: Mapping[str, Any]) -> dict[str, str]:
+    return {name: each["generation"] for name, each in hosts.items()}

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, TypeAlias
 
 
@@ -104,13 +104,15 @@ class ImageWanted:
 class ModelWanted:
     """A hub repository at a branch, tag or commit.
 
-    `files` names the only ones needed, as `gguf.chosen` takes them; () all.
+    `files` names the only ones needed, as `gguf.chosen` takes them; () all. `experts`: whether its
+    configuration must say if it is a mixture of experts, because the recipe does not.
     """
 
     section: ClassVar = "models"
     id: str
     revision: str
     files: tuple[str, ...] = ()
+    experts: bool = field(default=False, compare=False)
 
     @property
     def key(self) -> str:

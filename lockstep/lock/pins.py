@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel_filename
 
@@ -20,6 +20,8 @@ from lockstep.lock import moving
 from lockstep.models import gguf
 from lockstep.onhost.core.schema import Refusal, Rule, like
 
+#: The file of a repository that says what its model is; the first that is there.
+CONFIGURATIONS = ("config.json", "params.json")
 _REMEDY = "Restore the entry, or delete it to resolve it again."
 
 
@@ -36,6 +38,11 @@ _Digest = Annotated[
 ]
 _Blob = Annotated[str, _like("[0-9a-f]{40}", "is not a git id", "40 hexadecimal digits")]
 _Bytes = Annotated[int, Rule("is not a size", lambda size: size >= 0, "bytes", _REMEDY)]
+
+
+_Cuda = Annotated[
+    str, _like(r"(?:\d+(?:\.\d+){1,2})?", "is not a release of CUDA", "13.0.3, or nothing")
+]
 
 
 def is_inside(path: str) -> bool:
@@ -154,6 +161,8 @@ class ImagePin:
     Attributes:
         digest: "sha256:…" of the manifest for `architecture`.
         size: Compressed bytes of its layers, what a pull fetches at most.
+        cuda: CUDA that it was made with ("13.4.1"), by its own variables; "" where none says so,
+            and in a lock that is older than this key.
         unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
             "" where it answered, or has not been asked. It makes no other pin.
     """
@@ -162,6 +171,7 @@ class ImagePin:
     architecture: str
     size: _Bytes
     resolved: str = ""
+    cuda: _Cuda = ""
     unanswered: str = field(default="", compare=False)
 
 
@@ -196,6 +206,8 @@ class ModelPin:
         commit: The commit it stood for.
         files: What a complete snapshot holds.
         partial: Whether only the files were asked for that somebody borrows.
+        experts: What its configuration says of a mixture of experts, as `architecture.experts` puts
+            it; None: nobody asked, or it has none.
     """
 
     asked: str
@@ -203,6 +215,13 @@ class ModelPin:
     files: tuple[FilePin, ...]
     partial: bool = False
     resolved: str = ""
+    experts: Literal["none", "plain", "quantised"] | None = None
+
+    @property
+    def configuration(self) -> str:
+        """Its file that says what the model is, "" where it has none."""
+        paths = {file.path for file in self.files}
+        return next((name for name in CONFIGURATIONS if name in paths), "")
 
     @property
     def size(self) -> int:
@@ -317,4 +336,5 @@ def has(pins: Pins, item: moving.Item) -> bool:
         case moving.ModelWanted():
             chosen = gguf.chosen([file.path for file in pin.files], item.files).values()
             whole = not pin.partial or (bool(item.files) and all(chosen))
-            return pin.asked == item.revision and whole
+            read = not (item.experts and pin.experts is None and pin.configuration)
+            return pin.asked == item.revision and whole and read

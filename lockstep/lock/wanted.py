@@ -59,15 +59,16 @@ def _references(settings: Settings, targets: Iterable[BoundTarget]) -> list[str]
 
 
 def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:
-    found: list[tuple[str, str | None, tuple[str, ...]]] = []
+    found: list[tuple[str, str | None, tuple[str, ...], bool]] = []
     for recipe in (recipe for target in targets for recipe in target.recipes):
         draft = recipe.lockstep.draft
-        found.append((recipe.repository, recipe.model_revision, _files(recipe)))
-        found += [(draft.model, draft.revision, ())] if draft else []
-        found += [(each.model, each.revision, each.files) for each in recipe.lockstep.borrow]
+        unsaid = recipe.lockstep.moe is None and engine_of(recipe).minds_experts
+        found.append((recipe.repository, recipe.model_revision, _files(recipe), unsaid))
+        found += [(draft.model, draft.revision, (), False)] if draft else []
+        found += [(each.model, each.revision, each.files, False) for each in recipe.lockstep.borrow]
     return [
-        ModelWanted(name, revision or DEFAULT_REVISION, files)
-        for name, revision, files in found
+        ModelWanted(name, revision or DEFAULT_REVISION, files, unsaid)
+        for name, revision, files, unsaid in found
         # A full path is on the host already and has nothing that moves.
         if not name.startswith("/")
     ]
@@ -124,4 +125,4 @@ def _both_models(earlier: ModelWanted, later: ModelWanted, host: str) -> ModelWa
         )
     whole = not earlier.files or not later.files
     files = () if whole else tuple(dict.fromkeys((*earlier.files, *later.files)))
-    return ModelWanted(later.id, revisions.pop(), files)
+    return ModelWanted(later.id, revisions.pop(), files, earlier.experts or later.experts)

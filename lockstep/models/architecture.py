@@ -168,6 +168,18 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     )
 
 
+def experts(config: Mapping[str, Any]) -> Literal["none", "plain", "quantised"]:
+    """What a configuration says of a mixture of experts: that it is "none", or whether the weights
+    are stored "quantised" or "plain". Mistral's params.json has a mapping `moe`.
+    """
+    parts = [config, *(config.get(key) for key in ("text_config", "llm_config"))]
+    said = [part for part in parts if isinstance(part, Mapping)]
+    if not any(part.get(key) for part in said for key in (*_EXPERTS, "moe")):
+        return "none"
+    stored = ("quantization_config", "quantization", "compression_config")
+    return "quantised" if any(part.get(key) for part in said for key in stored) else "plain"
+
+
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _LAYER_WORDS = {
     "full_attention": "full",

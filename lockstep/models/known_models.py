@@ -16,6 +16,8 @@ from lockstep.onhost.core import schema
 from lockstep.onhost.core.schema import Implied, Rule, one_of
 
 GIB = 2**30
+#: The machine of whom nothing else is known, by its name in ``hardware.yaml``.
+USUAL = "dgx-spark"
 
 _DecimalGb = Annotated[Figure, Implied({"what": "weights", "unit": "GB"}), positive]
 _Gib = Annotated[Figure, Implied({"what": "memory", "unit": "GiB"}), positive]
@@ -59,11 +61,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One kind of machine; every figure keeps its source."""
+    """One kind of machine; every figure keeps its source.
+
+    MemTotal of its kits is from `memory_total_gib`, which decides what fits, to `memory_most_gib`.
+    """
 
     compute_capability: Text
     memory_total_gib: _Gib
+    memory_most_gib: _Gib
     system_gib: _Gib
+    watermark_gib: _Gib
     reserve_gib: _Gib
     engine_start_gib: _Gib
     highest_utilization: _Share
@@ -91,6 +98,10 @@ class Hardware:
         figure: Figure = getattr(self, name)
         return float(figure.value)
 
+    def at_rest_gib(self, total: float) -> float:
+        """MemAvailable of one with ``total`` GiB before any engine runs, after our deploy."""
+        return total - self.gib("system_gib") - self.gib("watermark_gib")
+
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
@@ -102,6 +113,11 @@ class Knowledge:
     def model(self, identifier: str) -> Model:
         """What is known of a checkpoint; an empty `Model` where nothing is."""
         return self.models.get(identifier, Model(identifier))
+
+    def machine_with(self, memory_gib: float) -> str:
+        """The kind of machine whose MemTotal is nearest to so much, by its name."""
+        totals = {name: kind.gib("memory_total_gib") for name, kind in self.hardware.items()}
+        return min(totals, key=lambda name: abs(totals[name] - memory_gib))
 
 
 @cache

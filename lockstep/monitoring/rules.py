@@ -16,6 +16,7 @@ import yaml
 from lockstep.files.managed_file import MARK
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.facts.tls import SOON_DAYS
+from lockstep.onhost.switching import wedge
 from lockstep.onhost.switching.switch_job import UNIT as SWITCH_UNIT
 
 #: Seconds between two evaluations.
@@ -94,7 +95,8 @@ def _of_models() -> Iterator[Alert]:
         "lockstep_engine_wedged == 1"
         f" or time() - lockstep_wedge_deed_timestamp_seconds < {_TOLD_S}",
         "The engine of {{ $labels.target }} had requests and made no token.",
-        "The wedge watch restarted it, or left it down after three restarts in an hour. "
+        f"The wedge watch restarted it, or left it down after {wedge.RESTARTS} restarts in an "
+        "hour. "
         "`switch.sh status` says which.",
         "model",
         severity="critical",
@@ -157,6 +159,13 @@ def _of_gpu(settings: Settings) -> Iterator[Alert]:
         "Shut the Spark down and unplug the mains for a minute. A reboot does not help.",
         "gpu",
     )
+    yield Alert(
+        "ForeignEngine",
+        "lockstep_gpu_foreign == 1",
+        "An engine of somebody else holds memory on the GPU beside a model.",
+        "`switch.sh status` names it and says how to stop it.",
+        "gpu",
+    )
     if cap is not None:
         yield Alert(
             "ClockCapLost",
@@ -187,6 +196,16 @@ def _of_host(settings: Settings) -> Iterator[Alert]:
         "{{ $labels.unit }} has failed.",
         "`journalctl -u {{ $labels.unit }}` says why.",
         "host",
+        wait_s=60,
+    )
+    yield Alert(
+        "GatewayDown",
+        # systemd starts it anew for ever, so its unit never counts as failed.
+        'max(up{job="gateway"}) == 0',
+        "The gateway has not answered for a minute. Nobody reaches a model through it.",
+        "`switch.sh status` and `journalctl -u lockstep-gateway` say why.",
+        "host",
+        severity="critical",
         wait_s=60,
     )
     yield Alert(

@@ -16,13 +16,14 @@ from lockstep.preflight import (
     docker,
     foreign,
     hardware,
+    images,
     memory,
     network,
     system,
     tls,
 )
 from lockstep.preflight.ask import ENGINE, MODELS, TOOLS, addresses, questions
-from lockstep.preflight.between import keys_elsewhere, twins
+from lockstep.preflight.between import exchanged, keys_apart, keys_elsewhere, twins
 from lockstep.preflight.containers import adopted
 from lockstep.preflight.tls import brought
 
@@ -33,7 +34,9 @@ __all__ = [
     "addresses",
     "adopted",
     "brought",
+    "exchanged",
     "findings",
+    "keys_apart",
     "keys_elsewhere",
     "questions",
     "twins",
@@ -52,13 +55,16 @@ def findings(
     return [
         *hardware.findings(plan, facts),
         *system.updates(plan, facts["updates"]),
+        *system.unfinished_packages(plan, facts["unfinished"]),
         *system.earlyoom(plan, facts["earlyoom"]),
         *memory.findings(plan, pins, facts),
         *system.clock(plan, facts["time"], now=now),
         *docker.findings(plan, facts),
         *containers.findings(plan, facts["docker"]),
+        *images.findings(plan, pins, facts),
         *network.findings(plan, facts),
         *disks.findings(plan, pins, facts),
+        *disks.backups(plan, facts),
         *tls.findings(plan, facts["tls"]),
         *system.accounts(plan, facts["unknown_accounts"]),
         *foreign.findings(plan, facts["foreign"]),

@@ -15,8 +15,10 @@ from lockstep.lock.wanted import needs_engine
 from lockstep.preflight import tls
 from lockstep.system.accounts import people
 from lockstep.system.folders import IMAGE_STORE
+from lockstep.system.netplan import NETPLAN
 from lockstep.system.tools import tool_environments
-from lockstep.units.docker_run import cache_volume
+from lockstep.units.backup_unit import KEPT, folders
+from lockstep.units.docker_run import DOCKER, cache_volume
 
 # What is fetched, beside images: each of it only where it is not on the host yet.
 MODELS, TOOLS, ENGINE = "models", "tools", "engine"
@@ -26,7 +28,10 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     """What to ask the reader `preflight`."""
     settings, fabric = plan.settings, plan.settings.fabric
     return {
-        "paths": [settings.paths.models, settings.paths.engines, IMAGE_STORE],
+        "paths": [
+            *(settings.paths.models, settings.paths.engines, IMAGE_STORE),
+            *((KEPT, *folders(plan)) if settings.backup.enabled else ()),
+        ],
         "cache": settings.paths.hub_cache,
         "reach": addresses(plan),
         "needs": _needs(plan, pins),
@@ -38,6 +43,8 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
             dict.fromkeys((*fabric.interfaces, *(group.interface for group in plan.groups)))
         ),
         "docker": _docker_names(plan),
+        "docker_client": DOCKER,
+        "netplan": NETPLAN,
         "tls": tls.question(plan),
         "images": {name: pull_reference(name, pins.images[name]) for name in images_of(plan)},
     }

@@ -1,8 +1,8 @@
-"""Preflight: the hosts of one run against each other, which no inventory can waive."""
+"""Preflight: the hosts of one run against each other. Only `exchanged` can be waived."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.findings import Finding
@@ -52,6 +52,22 @@ def twins(facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Finding]:
             yield Finding("twin", "error", name, ", and ".join(parts), remedy)
 
 
+def exchanged(name: str, facts: Mapping[str, Any], every: Collection[str]) -> Iterator[Finding]:
+    """A finding where an earlier deploy made this host another one of the inventory.
+
+    A host with a new name is none: its old name is nobody's. `facts` are what the reader
+    `preflight` answered, `every` the names of all hosts of the inventory.
+    """
+    before = facts["named"]
+    if before != name and before in every:
+        message = f"the host at this address was deployed as {before}, which the inventory has too"
+        remedy = (
+            f"Compare ssh_hostname of {name} and {before}: they look exchanged. Each would get the "
+            'other\'s models and keys. Where that is meant, once: "waive": ("other-host",)'
+        )
+        yield Finding("other-host", "error", name, message, remedy)
+
+
 def keys_elsewhere(
     shared: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Finding]:
@@ -61,8 +77,35 @@ def keys_elsewhere(
     """
     for host, keys in shared.items():
         for key in keys:
-            first = key.hosts[0]
-            if first not in shared and key.seal(host, files[host]) is None:
-                message = f"the {key.what} is to come from {first}, which is not part of this run"
-                remedy = f"Deploy to {', '.join(key.hosts)} together, this once."
+            if key.giver(files) not in files and key.seal(host, files[host]) is None:
+                absent = ", ".join(key.unasked(files))
+                message = f"the {key.what} is to come from {absent}, which this run does not reach"
+                remedy = (
+                    f"Deploy to {', '.join(key.hosts)} together, this once. A host that is gone "
+                    "for good leaves the inventory."
+                )
                 yield Finding("key-elsewhere", "error", host, message, remedy)
+
+
+def keys_apart(
+    shared: Mapping[str, Sequence[SharedKey]], files: Mapping[str, Mapping[str, Any]]
+) -> Iterator[Finding]:
+    """One finding for each key that people's devices know and that hosts have in several forms.
+
+    `shared` and `files` are as above.
+    """
+    every = {key.path: key for keys in shared.values() for key in keys if key.announcement}
+    for key in every.values():
+        contents = key.contents(files)
+        groups = [
+            [host for host, other in contents.items() if other == seal]
+            for seal in dict.fromkeys(contents.values())
+        ]
+        if len(groups) > 1:
+            there = "; another one on ".join(", ".join(hosts) for hosts in groups)
+            message = f"more than one {key.what} in {key.path}: one on {there}"
+            remedy = (
+                "Keep the one that your devices trust: move that file away on the other hosts, "
+                "and deploy. They take it over then."
+            )
+            yield Finding("key-differs", "error", groups[0][0], message, remedy)

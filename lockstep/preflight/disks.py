@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from lockstep.core.findings import Finding
@@ -12,11 +13,20 @@ from lockstep.lock.packages import BUILD, locked, precompiled
 from lockstep.lock.pins import Pins
 from lockstep.preflight.ask import ENGINE
 from lockstep.system.folders import IMAGE_STORE
+from lockstep.units.backup_unit import one_disk_finding
 
 GIB = 1024**3
 # What an image takes on disk for each compressed byte that is pulled: an allowance of ours until it
 # is measured on a Spark (2026-11-21).
 UNPACKED = 3
+
+
+def backups(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
+    """That a lost disk takes the backups with it."""
+    devices = {path: disk["device"] for path, disk in facts["disks"].items()}
+    finding = one_disk_finding(plan, devices)
+    if finding:
+        yield replace(finding, subject=plan.name)
 
 
 def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -53,5 +63,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
                 f"{names[device]}: {size / GIB:.1f} GiB to fetch, {free / GIB:.1f} GiB "
                 f"free, {settings.expected.free_disk_gib:g} GiB must stay free"
             )
-            remedy = "Free space (docker image prune, old models), or bind fewer targets."
+            remedy = (
+                "Free space (`lockstep gc` removes what no target needs), or bind fewer targets."
+            )
             yield Finding("disk-short", "error", plan.name, message, remedy)

@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.fit import catalogue
 from lockstep.inventory.host import HostPlan
 from lockstep.preflight import dgx_os, known_bad
 
 GIB = 1024**3
+
+
+def is_toolkit(found: str, wanted: str) -> bool:
+    """Whether a release of CUDA's toolkit will do: the wanted one, or a later one of its major."""
+    have, least = _numbers(found), _numbers(wanted)
+    return have[:1] == least[:1] and have >= least
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    """(13, 0) of "13.0"; () of words."""
+    parts = release.split(".")
+    return tuple(map(int, parts)) if all(each.isdecimal() for each in parts) else ()
+
+
+def _cuda(
+    host: str, wanted: str, toolkit: Mapping[str, str], gpu: Mapping[str, str]
+) -> Iterator[Finding]:
+    """The toolkit, by itself and beside the driver."""
+    found, takes = toolkit.get("nvcc", ""), gpu.get("cuda", "")
+    # The link is one of Debian's alternatives, and stays at the newest toolkit that is installed.
+    choose = (
+        f"`sudo apt-get install cuda-toolkit-{wanted.replace('.', '-')}` brings the one of DGX OS, "
+        f"`sudo update-alternatives --set cuda /usr/local/cuda-{wanted}` has the link lead to it"
+    )
+    if not is_toolkit(found, wanted) or "ptxas" not in toolkit:
+        shown = found or "no toolkit"
+        shown += "" if "ptxas" in toolkit else ", ptxas does not run"
+        major = wanted.partition(".")[0]
+        message = (
+            f"/usr/local/cuda is {shown}, expected {wanted} or a later one of {major}, with ptxas"
+        )
+        remedy = f"{choose}. `expected.cuda_toolkit` of the inventory says what is demanded."
+        yield Finding("cuda", "error", host, message, remedy)
+    elif takes and _numbers(found) > _numbers(takes):
+        message = (
+            f"/usr/local/cuda is {found}, and driver {gpu['driver_version']} takes CUDA {takes} at "
+            "most: kernels that it compiles for this GPU run, those that are left for the driver "
+            "to compile (PTX) do not"
+        )
+        yield Finding("cuda-newer", "warning", host, message, f"{choose}.")
 
 
 def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
@@ -22,20 +63,19 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     release = facts["dgx"]
     version = release.get(dgx_os.deciding(release), "")
     if not release:
-        message = "/etc/dgx-release is missing: not DGX OS"
-        yield Finding("dgx-os", "error", host, message, "Install DGX OS, or name another host.")
+        message = f"it runs {facts['system']} and not DGX OS: /etc/dgx-release is missing"
+        remedy = (
+            "Install DGX OS, or name another host. A GB10 that is to stay with Ubuntu 24.04 needs "
+            'what DGX OS would bring (docs/operating.md); `"waive": ("dgx-os",)` in the inventory '
+            "then goes on."
+        )
+        yield Finding("dgx-os", "error", host, message, remedy)
     elif expected.dgx_os and not dgx_os.matches(version, expected.dgx_os):
         message = f"DGX OS {dgx_os.shown(release)}, expected {expected.dgx_os}"
         remedy = "Update it from the DGX Dashboard (docs/operating.md)."
         yield Finding("dgx-os", "error", host, message, remedy)
-    cuda = facts["cuda"]
-    if cuda.get("nvcc") != expected.cuda_toolkit or "ptxas" not in cuda:
-        shown = cuda.get("nvcc", "no toolkit")
-        shown += "" if "ptxas" in cuda else ", ptxas does not run"
-        message = f"/usr/local/cuda is {shown}, expected {expected.cuda_toolkit} with ptxas"
-        remedy = "Install the CUDA toolkit of DGX OS (apt install cuda-toolkit-13-0)."
-        yield Finding("cuda", "error", host, message, remedy)
     gpu = facts["gpu"]
+    yield from _cuda(host, expected.cuda_toolkit, facts["cuda"], gpu)
     yield from known_bad.driver(host, gpu)
     if gpu.get("compute_cap", expected.compute_capability) != expected.compute_capability:
         message = (
@@ -53,6 +93,14 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     if memory < expected.memory_gib:
         message = f"{memory:.1f} GiB of unified memory, expected {expected.memory_gib:g} GiB"
         remedy = "Is something else holding memory at boot (hugepages, a second GPU)?"
+        known = catalogue.knowledge()
+        if (kind := known.machine_with(memory)) != catalogue.machine_of(plan.settings):
+            least = int(known.hardware[kind].gib("memory_total_gib")) - 1
+            remedy = (
+                f"A Spark with less memory ({kind} in catalogue/hardware.yaml)? Set "
+                f'`expected = {{"memory_gib": {least}}}` for this host: plan, fit and the memory '
+                "floors then count with it."
+            )
         yield Finding("memory", "error", host, message, remedy)
     rdma = any(group.devices for group in plan.groups)
     yield from known_bad.kernel(host, facts["kernel"], rdma=rdma)

@@ -33,6 +33,8 @@ class KnownBad:
         source: Who reported it.
         date: ISO date of the reading.
         release: How the version begins, "" where only the sign tells.
+        unlike: How every other version begins, "" for an entry about some; of these it speaks where
+            no other entry does.
         sign: What shows the fault by itself, "" for nothing; of a driver, a part of what nvidia-smi
             says instead of an answer.
     """
@@ -42,11 +44,16 @@ class KnownBad:
     source: Text
     date: Date
     release: str = ""
+    unlike: str = ""
     sign: str = ""
 
     def names(self, version: str) -> bool:
         """Whether a version is one of those that the entry is about."""
         return bool(self.release) and version.startswith(self.release)
+
+    def is_unlike(self, version: str) -> bool:
+        """Whether a version is not one of those that the entry thinks usual."""
+        return bool(self.unlike) and not version.startswith(self.unlike)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +82,7 @@ def load(path: Path, entry: type[Entry]) -> tuple[Entry, ...]:
     found = []
     for name, raw in read_mapping(path, CatalogueError).items():
         one = schema.build(entry, raw, where=str(path), key=name, error=CatalogueError)
-        if not one.release and not one.sign:
+        if not one.release and not one.sign and not one.unlike:
             raise CatalogueError(f"{name} has neither release nor sign", where=str(path))
         found.append(one)
     return tuple(found)
@@ -118,7 +125,7 @@ def driver(host: str, gpu: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("driver", "error", host, "; ".join(said), remedy)
         return
     version = gpu["driver_version"]
-    for entry in bad:
-        if entry.names(version):
-            message = f"driver {version}: {entry.what}"
-            yield Finding("driver-version", "warning", host, message, entry.remedy)
+    found = [entry for entry in bad if entry.names(version)]
+    for entry in found or [entry for entry in bad if entry.is_unlike(version)]:
+        message = f"driver {version}: {entry.what}"
+        yield Finding("driver-version", "warning", host, message, entry.remedy)

@@ -9,14 +9,16 @@ from typing import Any
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, Severity
 from lockstep.fit import catalogue
-from lockstep.fit.fit import OVERHEAD, Fit, fit
+from lockstep.fit.fit import OVERHEAD, Fit, Floors, fit
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
+from lockstep.onhost.core.need import rounded_up
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
 
 GIB = 1024**3
+MIN_FREE = "vm.min_free_kbytes"
 # Shorter contexts that are tried where no share is enough.
 _PARTS = (2, 4, 8)
 
@@ -29,13 +31,14 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
     """
     if facts["units_up"]:
         return
+    taken = _watermark_to_come(plan, facts)
     for target in plan.targets:
         for name, _, recipe in target.forms:
             try:
                 asked = serving(recipe, target.overrides(recipe))
             except RecipeError:
                 continue  # said by the check of the recipe
-            case = _Case(recipe, asked, facts["memory"])
+            case = _Case(recipe, asked, target.data.memory_floor.ends, facts["memory"], taken)
             if case.short <= 0:
                 continue
             draft = recipe.lockstep.draft
@@ -47,21 +50,53 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
             )
             # Memory that is short today may be free tomorrow: only a download makes it an error.
             severity: Severity = "error" if to_fetch else "warning"
-            message, remedy = f"{name} {case.message()}", case.remedy(target.name)
+            message, remedy = (
+                f"{name} {case.message()}",
+                case.remedy(f"{target.name}.{target.overrides_key(recipe)}"),
+            )
+            if facts["gpu_held"]:
+                remedy += f" On the GPU: {'; '.join(facts['gpu_held'])}."
             yield Finding("memory-available", severity, plan.name, message, remedy)
+
+
+def _watermark_to_come(plan: HostPlan, facts: dict[str, Any]) -> float:
+    """GiB by which `vm.min_free_kbytes` of the inventory will lower this host's MemAvailable.
+
+    Nothing of it where the host has that value already. The kernel keeps a high watermark of half
+    as much again (`watermark_gib` in hardware.yaml).
+    """
+    wanted, now = plan.settings.sysctls.get(MIN_FREE, ""), facts["min_free_kib"]
+    missing: int = max(0, int(wanted or 0) - now)
+    return missing * 1.5 * 1024 / GIB
 
 
 class _Case:
     """One recipe's need against what one host has available."""
 
-    def __init__(self, recipe: Recipe, asked: Serving, memory: dict[str, int]) -> None:
-        self._recipe, self._asked = recipe, asked
-        self._total, self._available = (memory[key] / GIB for key in ("MemTotal", "MemAvailable"))
+    def __init__(
+        self,
+        recipe: Recipe,
+        asked: Serving,
+        floors: Floors,
+        memory: dict[str, int],
+        taken: float,
+    ) -> None:
+        self._recipe, self._asked, self._floors = recipe, asked, floors
+        self._total, available = (memory[key] / GIB for key in ("MemTotal", "MemAvailable"))
+        self._available, self._taken = available - taken, taken
+        self._machine = catalogue.knowledge().machine_with(self._total)
         self._found = self._fit(asked)
         self.short = self._needs(self._found) - self._available
 
     def _fit(self, asked: Serving) -> Fit:
-        return fit(self._recipe, catalogue.knowledge(), asked=asked)
+        return fit(
+            self._recipe,
+            catalogue.knowledge(),
+            machine=self._machine,
+            total=self._total,
+            asked=asked,
+            floors=self._floors,
+        )
 
     def _needs(self, found: Fit) -> float:
         return found.need.available(self._total)
@@ -70,10 +105,14 @@ class _Case:
         """What is needed, what is there, and why so much."""
         found, need = self._found, self._found.need
         needs, engine = self._needs(found), engine_of(self._recipe)
-        said = f"needs {needs:.1f} GiB available to start, and {self._available:.1f} GiB are"
+        said = f"needs {rounded_up(needs)} GiB available to start, and "
+        said += f"{self._available:.1f} GiB are"
+        if self._taken:
+            said += f" (less {self._taken:.1f} GiB that {MIN_FREE} of the inventory will keep free)"
         if need.of_total:
             share = f"{need.share:g} of {self._total:.1f} GiB"
-            return f"{said}: {engine.title} asks for {share} at its start"
+            floor = f", and {need.floor_gib:g} GiB must be left for the memory floor"
+            return f"{said}: {engine.title} asks for {share} at its start{floor}"
         held = sum(term.gib for term in found.terms if term.name != OVERHEAD)
         if not held:
             return said
@@ -82,28 +121,32 @@ class _Case:
             return f"{said}: it is to hold {kept}"
         return f"{said}: {need.share:g} of what {engine.title} finds must hold {kept}"
 
-    def remedy(self, target: str) -> str:
-        """What to set so that it starts in what is available; else how much is missing."""
+    def remedy(self, key: str) -> str:
+        """What to set, below `targets`, so that it starts in what is available; else how much is
+        missing."""
         free = f"free {self.short:.1f} GiB (a desktop in use takes about 10)"
         values = self.values()
         if values is None:
             return f"F{free[1:]}, or bind a smaller recipe: `lockstep recipe list`."
         said = ", ".join(f'"{key}": {value:g}' for key, value in values.items())
-        return f"Set `targets.{target}.overrides` to {{{said}}} (docs/fit.md), or {free}."
+        return f"Set `targets.{key}` to {{{said}}} (docs/fit.md), or {free}."
 
     def values(self) -> dict[str, float] | None:
         """The least change of the share, else also of the context, with which it starts."""
-        machine = catalogue.knowledge().hardware["dgx-spark"]
+        whole = self._found.context or 0
+        machine = catalogue.knowledge().hardware[self._machine]
         highest = round(machine.gib("highest_utilization") * 100)
         own = self._found.need.share * 100
-        for share in sorted(range(5, highest + 1), key=lambda percent: abs(percent - own)):
-            if self._starts(replace(self._asked, utilization=share / 100)):
-                return {"gpu_memory_utilization": share / 100}
-        for part in _PARTS:
-            context = (self._found.context or 0) // part // 1024 * 1024
-            less = replace(self._asked, utilization=highest / 100, context=context)
-            if context and self._starts(less):
-                return {"gpu_memory_utilization": highest / 100, "max_model_len": context}
+        shares = sorted(range(5, highest + 1), key=lambda percent: abs(percent - own))
+        for part in (1, *_PARTS):
+            context = whole // part // 1024 * 1024
+            if part > 1 and not context:
+                break
+            asked = replace(self._asked, context=context) if part > 1 else self._asked
+            for share in (percent / 100 for percent in shares):
+                if self._starts(replace(asked, utilization=share)):
+                    less = {"max_model_len": context} if part > 1 else {}
+                    return {"gpu_memory_utilization": share, **less}
         return None
 
     def _starts(self, asked: Serving) -> bool:

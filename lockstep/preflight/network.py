@@ -38,6 +38,16 @@ def _fabric(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
             message = f"there is no network interface {name}, which `fabric` names"
             remedy = f"It has {known}: correct the inventory, or look at the card."
             yield Finding("no-interface", "error", plan.name, message, remedy)
+    if plan.settings.fabric.netplan and facts["wireless"]:
+        message = (
+            f"it is reached by {facts['wireless']}, and `netplan apply`, which gives the fast link "
+            "its addresses, can have NetworkManager drop the Wi-Fi for seconds"
+        )
+        remedy = (
+            "Deploy over a cable this once. Without one the deploy logs in anew, and where it "
+            "cannot within 40 s the addresses of before come back."
+        )
+        yield Finding("wifi", "warning", plan.name, message, remedy)
     if plan.settings.fabric.netplan and not facts["netplan"]:
         message = "netplan is not installed, and `fabric.netplan` is on"
         remedy = "`apt-get install netplan.io` there, or set the addresses otherwise."

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan
+from lockstep.onhost.core.output import duration
 from lockstep.onhost.facts.preflight import ONCE
+from lockstep.onhost.records import packages
+from lockstep.onhost.system.apt_turn import LIMIT_S
 
 # Commit 459d762 of earlyoom: from here on percent of MemAvailable + AnonPages, before of MemTotal.
 _OTHER_COUNT = (1, 8)
@@ -56,7 +59,7 @@ def updates(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     """What will take apt's locks, or the whole host, away from a deploy.
 
     `facts` are {"once": {"state": as `systemctl is-enabled` says it, "running", "done"}, "daily":
-    apt's services that run}.
+    apt's services that run, "holder": null or {"who": has a lock of apt, "unit", "remedy"}}.
     """
     once = facts["once"]
     if once["running"]:
@@ -69,9 +72,24 @@ def updates(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         )
         remedy = f"`sudo reboot` now, wait until it has rebooted twice, then deploy. {_WAIVE}"
         yield Finding("upgrade-pending", "warning", plan.name, message, remedy)
-    for unit in facts["daily"]:
-        remedy = (
-            "Packages that are missing wait for it, up to 10 minutes for each command of apt "
-            f"(`journalctl -fu {unit}` there)."
+    holder = facts["holder"]
+    busy = {
+        f"{unit} uses apt now": f"`journalctl -fu {unit}` shows what it does"
+        for unit in facts["daily"]
+        if not holder or holder["unit"] != unit
+    }
+    if holder:
+        busy[holder["who"]] = holder["remedy"]
+    waits = f"Packages that are missing wait up to {duration(LIMIT_S)} for each command of apt"
+    for message, remedy in busy.items():
+        yield Finding("apt-busy", "warning", plan.name, message, f"{waits}; {remedy}.")
+
+
+def unfinished_packages(plan: HostPlan, found: Mapping[str, str]) -> Iterator[Finding]:
+    """An error where packages of others block apt: name → state, and what it waits for."""
+    if found:
+        message = (
+            "packages are missing, and apt can install none while others are half installed: "
+            f"{packages.states_text(found)}"
         )
-        yield Finding("apt-busy", "warning", plan.name, f"{unit} uses apt now", remedy)
+        yield Finding("apt-broken", "error", plan.name, message, packages.CURE)

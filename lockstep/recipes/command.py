@@ -144,7 +144,7 @@ class _Line:
     def _keep_name(self, name: Any) -> None:
         """Give the model this name in the API, unless it has one."""
         names = self.engine.spellings("served_model_name")
-        named = "served_model_name" in self.overrides or flags.find(self.argv, names)
+        named = self.overrides.get("served_model_name") or flags.find(self.argv, names)
         if name is not None and not named:
             self._set(names, name)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -179,7 +179,33 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
                     remedy="Rename one of the files.",
                 )
             recipes[recipe.name] = recipe
-    return recipes
+    return {name: with_siblings(recipe, recipes.values()) for name, recipe in recipes.items()}
+
+
+def with_siblings(recipe: Recipe, others: Iterable[Recipe]) -> Recipe:
+    """The recipe with what others of the same checkpoint state of experts, where it states nothing
+    and they agree."""
+    alike = [
+        each
+        for each in others
+        if each.model == recipe.model and each.lockstep.moe is not None and each.name != recipe.name
+    ]
+    if recipe.lockstep.moe is not None or len({each.lockstep.moe for each in alike}) != 1:
+        return recipe
+    stored = (str(each.metadata.get("quantization") or "") for each in alike)
+    return with_experts(recipe, bool(alike[0].lockstep.moe), next(filter(None, stored), ""))
+
+
+def with_experts(recipe: Recipe, moe: bool, stored: str) -> Recipe:
+    """The recipe, which states nothing of experts, with what its checkpoint says.
+
+    `stored` is how the weights are quantised, "none" for not at all; what it states itself of that
+    stands.
+    """
+    stated = any(recipe.metadata.get(key) for key in ("quantization", "model_dtype"))
+    more = {} if stated or not stored else {"quantization": stored}
+    block = replace(recipe.lockstep, moe=moe)
+    return replace(recipe, lockstep=block, metadata={**recipe.metadata, **more})
 
 
 def _recipe(data: dict[str, Any], path: Path) -> Recipe:

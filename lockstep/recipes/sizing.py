@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.recipes import flags
-from lockstep.recipes.command import serve_command
+from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 
@@ -34,6 +34,7 @@ class Serving:
         draft_tokens: Tokens drafted per step, or None.
         eager: Whether the engine is told to capture no CUDA graphs.
         kind: What the model is asked for.
+        host_gib: What the engine is asked to keep in the host's memory, GiB.
         host: Address the API listens on, or None.
         port: Port of the API, or None.
     """
@@ -53,6 +54,7 @@ class Serving:
     draft_tokens: int | None = None
     eager: bool = False
     kind: Kind = "chat"
+    host_gib: float = 0.0
     host: str | None = None
     port: int | None = None
 
@@ -95,6 +97,7 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
         draft_tokens=draft_tokens,
         eager=said.has("enforce_eager"),
         kind=kind_of(recipe, argv),
+        host_gib=said.host_memory(),
         host=said.value("host"),
         port=said.whole("port"),
     )
@@ -142,6 +145,11 @@ class _Said:
         """Attention by data parallelism may split the hosts of one copy, and adds none then."""
         degree = self.whole("data_parallel") or 1
         return 1 if flags.find(self.argv, self.engine.shares_copies) else degree
+
+    def host_memory(self) -> float:
+        """What its host memory is counted with, by flags and variables."""
+        variables = environment(self.recipe, control=AsWritten())
+        return sum(kind.gib(self.argv, variables) for kind in self.engine.host_memory)
 
     def draft(self) -> tuple[str | None, int | None]:
         """The speculative method, and how many tokens it drafts."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePosixPath
 from urllib.parse import urlsplit
 
 from lockstep.core.digest import digest
@@ -16,15 +18,23 @@ from lockstep.files.managed_file import (
 )
 from lockstep.files.templating import render
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.docker import container_group
 from lockstep.system import apt_login
 from lockstep.system.firewall import KEPT, RULES
 
+_EARLYOOM_UNIT = "earlyoom.service"
+#: Services that a Spark cannot do without, where it has them.
+SYSTEM_SERVICES = ("ssh.service", "docker.service", "containerd.service", _EARLYOOM_UNIT)
 APT_SOURCES = "/etc/apt/sources.list.d/lockstep.list"
 APT_PROXY = "/etc/apt/apt.conf.d/60lockstep-proxy"
 APT_LOGIN = "/etc/apt/auth.conf.d/60lockstep.conf"
 DOCKER_PROXY = f"{SYSTEMD}/docker.service.d/60-lockstep-proxy.conf"
 SYSCTL = "/etc/sysctl.d/60-lockstep.conf"
 EARLYOOM = "/etc/default/earlyoom"
+NEEDRESTART = "/etc/needrestart/conf.d/lockstep.conf"
+_OWN = "lockstep-"
+# A restart of these ends every container.
+_UNDER_CONTAINERS = ("docker.service", "containerd.service")
 
 
 def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
@@ -44,6 +54,15 @@ def host_files(settings: Settings) -> tuple[ManagedFile, ...]:
     )
 
 
+def needrestart_file(files: Iterable[ManagedFile]) -> ManagedFile:
+    """What keeps needrestart from the services among `files`, and from what containers stand on."""
+    names = [PurePosixPath(file.path).name for file in files if file.check == "unit"]
+    others = sorted({name for name in names if not name.startswith(_OWN)})
+    services = [name for name in (*others, *_UNDER_CONTAINERS) if name.endswith(".service")]
+    patterns = [f"^{_OWN}", *(f"^{re.escape(name)}$" for name in services)]
+    return ManagedFile(NEEDRESTART, render("system/needrestart.conf.j2", patterns=patterns))
+
+
 def absent_files(settings: Settings) -> tuple[str, ...]:
     """Paths that an earlier deploy may have written and that this data no longer asks for."""
     wanted = {file.path for file in host_files(settings)}
@@ -56,9 +75,9 @@ def absent_files(settings: Settings) -> tuple[str, ...]:
 
 
 def system_units(settings: Settings) -> list[str]:
-    """Services of the system that a Spark cannot do without."""
-    found = ["ssh.service", "docker.service", "containerd.service"]
-    return [*found, "earlyoom.service"] if "earlyoom" in settings.packages else found
+    """Services of the system that a Spark cannot do without: on, and on again after a boot."""
+    without = () if "earlyoom" in settings.packages else (_EARLYOOM_UNIT,)
+    return [name for name in SYSTEM_SERVICES if name not in without]
 
 
 def tools_environment(settings: Settings) -> str | None:
@@ -82,8 +101,8 @@ def _apt_sources(settings: Settings) -> Iterator[ManagedFile]:
     for line in settings.sources.apt:
         _one_line("sources.apt", line, settings)
     if settings.sources.apt:
-        lines = (f"{apt_login.without_logins(line)}\n" for line in settings.sources.apt)
-        yield ManagedFile(APT_SOURCES, "".join(lines))
+        lines = [apt_login.without_logins(line) for line in settings.sources.apt]
+        yield ManagedFile(APT_SOURCES, render("system/apt-sources.j2", lines=lines))
 
 
 def _apt_login(settings: Settings) -> Iterator[ManagedFile]:
@@ -141,18 +160,28 @@ def _tools(settings: Settings) -> Iterator[ManagedFile]:
 def _kernel(settings: Settings) -> Iterator[ManagedFile]:
     """Protection from a lack of memory, and kernel settings."""
     yield ManagedFile(f"{SYSTEMD}/ssh.service.d/60-lockstep.conf", render("system/ssh.conf.j2"))
-    for name, memory_min, why in (
+    for name, setting, why in (
         # Others protect 4 GiB (facts of the field, 2026-11). Page cache of sessions, as of a copied
         # model, is protected too, and MemAvailable counts it as free: the gate would promise an
         # engine memory that the kernel does not take back.
         (
             "user",
-            "512M",
+            "MemoryMin=512M",
             "The desktop and the operators' sessions keep this much whatever an engine takes.",
         ),
-        ("system", "64M", "What ssh.service is promised must be promised to its slice too."),
+        (
+            "system",
+            "MemoryMin=64M",
+            "What ssh.service is promised must be promised to its slice too.",
+        ),
+        # DGX OS has 16 GiB of swap.
+        (
+            container_group.ALL,
+            "MemorySwapMax=0",
+            "Engines in containers are not swapped out. Those in a venv say so in their units.",
+        ),
     ):
-        text = render("system/slice.conf.j2", why=why, memory_min=memory_min)
+        text = render("system/slice.conf.j2", why=why, setting=setting)
         yield ManagedFile(f"{SYSTEMD}/{name}.slice.d/60-lockstep.conf", text)
     if "earlyoom" in settings.packages:
         yield ManagedFile(EARLYOOM, render("system/earlyoom.j2"))

@@ -9,7 +9,7 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.files.programs import programs
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
-from lockstep.system.base_files import host_files
+from lockstep.system.base_files import host_files, needrestart_file
 from lockstep.system.firewall import firewall_files
 from lockstep.system.netplan import netplan_files
 from lockstep.units.agent_unit import agent_units
@@ -50,6 +50,7 @@ def artefacts(plan: HostPlan, pins: Pins, *, engine_id: str) -> tuple[ManagedFil
         *agent_units(plan.groups),
         sudoers(made),
     )
+    found = (*found, needrestart_file(found))
     double = next((path for path, n in Counter(f.path for f in found).items() if n > 1), None)
     if double is not None:
         raise InventoryError(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 
+from lockstep.core.findings import Finding
 from lockstep.files.managed_file import CONFIGURATION, ManagedFile, command, unit_file
 from lockstep.files.templating import render
 from lockstep.inventory.backup import TWIN
@@ -13,6 +15,8 @@ from lockstep.onhost.records.restic import Config
 from lockstep.units import backup_twin
 
 UNIT = "lockstep-backup"
+#: Each host's own repository.
+KEPT = "/var/lib/lockstep-deploy/backup"
 PASSWORD = f"{CONFIGURATION}/secrets/backup.key"
 
 
@@ -39,6 +43,33 @@ def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
         unit_file(f"{UNIT}.service", service),
         unit_file(f"{UNIT}.timer", timer),
     )
+
+
+def folders(plan: HostPlan) -> list[str]:
+    """Where on the host itself its backups go besides its own repository."""
+    return [place for place in plan.settings.backup.to if place.startswith("/")]
+
+
+def one_disk_finding(plan: HostPlan, devices: Mapping[str, object] | None = None) -> Finding | None:
+    """The finding that a host's backups are lost with its disk; None where they are not.
+
+    `devices` is path → device of `KEPT` and `folders`; None: not known, and they count as others.
+    """
+    backup = plan.settings.backup
+    known = devices or {}
+    elsewhere = [
+        place
+        for place in backup.to
+        if not place.startswith("/") or not known or known.get(place, place) != known.get(KEPT)
+    ]
+    if not backup.enabled or elsewhere:
+        return None
+    message = "its backups lie on its own disk alone, and are lost with it"
+    remedy = (
+        'Name a place elsewhere in `backup.to`: "twin", "sftp:USER@HOST:/FOLDER", or a folder on '
+        "another disk (docs/backup.md)."
+    )
+    return Finding("backup-here", "warning", f"{plan.name} backup", message, remedy)
 
 
 def _place(place: str, plan: HostPlan) -> str:

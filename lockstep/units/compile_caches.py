@@ -22,6 +22,12 @@ def _variables(home: str, made_by: str) -> dict[str, str]:
     # rollback finds its own again.
     folder = f"{home}/{made_by}"
     return {
+        # What the driver compiles: kernels that an image has as PTX only, as FlashAttention 2's
+        # ("8.0+PTX") and some of Marlin's. Its default is a folder of HOME, which a container does
+        # not keep. 4 GiB is the most that it takes, by CUDA's documentation of the variable (quoted
+        # from memory, 2026-11).
+        "CUDA_CACHE_PATH": f"{folder}/nv",
+        "CUDA_CACHE_MAXSIZE": str(4 * 2**30),
         "XDG_CACHE_HOME": folder,
         "FLASHINFER_WORKSPACE_BASE": folder,
         "TRITON_CACHE_DIR": f"{folder}/triton",

@@ -8,6 +8,7 @@ from typing import Any
 from lockstep.core.errors import RecipeError
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.docker import container_group
 from lockstep.recipes.recipe_file import Recipe
 
 DOCKER = "/usr/bin/docker"
@@ -78,6 +79,8 @@ def docker_run(
     hub = settings.paths.hub_cache
     return (
         *foreground(name),
+        # Where the memory floor and the gate find its processes without Docker.
+        *("--cgroup-parent", container_group.slice_of(name)),
         *("--oom-score-adj", OOM_SCORE),
         *run_options(recipe, group),
         *("--mount", f"type=bind,source={hub},target={hub},readonly"),

@@ -1,7 +1,8 @@
-"""The gateway: its configuration, its page, its unit, and the socket by which it asks for a switch.
+"""The gateway: its configuration, its page, its units, and the socket where it asks for a switch.
 
-The process has no right but to listen. Where other machines reach it, systemd hands it the keys
-that it compares with.
+Its ports are systemd's, which keeps them open while it restarts: any account may open a port above
+1023, and who has one of these reads the keys that come. The process has no right but to listen.
+Where other machines reach it, systemd hands it the keys that it compares with.
 """
 
 from __future__ import annotations
@@ -32,14 +33,22 @@ from lockstep.lock.packages import tool_requirements
 from lockstep.lock.pins import Pins
 from lockstep.onhost.__main__ import MODULES
 from lockstep.onhost.gateway import configuration
+from lockstep.onhost.gateway.configuration import BODIES
+from lockstep.onhost.systemd.generation import GATEWAY_SOCKET
 from lockstep.units.restart_key import keyed
 from lockstep.units.targets_json import targets_file
 from lockstep.units.variants import Variant
 
 PAGE = f"{CONFIGURATION}/gateway.html"
 SOCKET = f"{GATEWAY_SWITCH}.socket"
-#: Units that start at boot: the socket first, for the gateway asks there.
-UNITS = (SOCKET, GATEWAY_UNIT)
+#: Units that start at boot: the sockets first, for the gateway asks at one and has the other.
+UNITS = (SOCKET, GATEWAY_SOCKET, GATEWAY_UNIT)
+#: Memory of a gateway whose connections are all taken, without the bodies of requests, MiB: with
+#: 1,000 streams it took 109 MB (`make bench`, 2026-11-24), and there may be 2,048.
+_OVERHEAD_MIB = 512
+#: Memory of a body of plain text, as a multiple of its bytes: its text, the values read of it and
+#: what the engine is sent, and while it is read once more (measured 2026-11-26: 3.0, 4.0 at most).
+_OF_A_BODY = 4
 
 
 def local_url(settings: Settings) -> str:
@@ -82,10 +91,17 @@ def gateway_files(
         },
         account=GATEWAY_ACCOUNT,
         socket=SOCKET,
+        listener=GATEWAY_SOCKET,
+        memory_mib=_OVERHEAD_MIB + _OF_A_BODY * BODIES * said.limits.body_mib,
         start=command("gateway", python=f"{TOOLS_VENV}/bin/python"),
         credentials=credentials,
-        loopback=settings.monitoring.bind == "loopback"
-        and all(door.kind == "tls" or is_loopback(door.address) for door in said.doors),
+        loopback=settings.monitoring.bind == "loopback" and _is_of_loopback(said),
+    )
+    ports = render(
+        "units/gateway.socket.j2",
+        doors=[_stream(door) for door in said.listening],
+        account=GATEWAY_ACCOUNT,
+        loopback=_is_of_loopback(said),
     )
     socket = render("units/gateway-switch.socket.j2", account=GATEWAY_ACCOUNT)
     switch = render("units/gateway-switch@.service.j2", start=command("gateway-switch"))
@@ -93,6 +109,7 @@ def gateway_files(
         ManagedFile(GATEWAY_CONFIGURATION, text, check="json", stage="gateway"),
         ManagedFile(PAGE, render("page/gateway.html.j2"), stage="gateway"),
         unit_file(SOCKET, socket, "gateway"),
+        unit_file(GATEWAY_SOCKET, ports, "gateway"),
         unit_file(f"{GATEWAY_SWITCH}@.service", switch, "gateway"),
         unit_file(GATEWAY_UNIT, unit, "gateway"),
     )
@@ -145,6 +162,18 @@ def _doors(
             address = LOOPBACK if here.data.bind == "localhost" else here.data.bind
             names = tuple(variant.name for variant in forms)
             yield configuration.Door("target", address, here.port, names)
+
+
+def _is_of_loopback(gateway: configuration.Gateway) -> bool:
+    """Whether nobody but this host can come to a door, but by the TLS server before it."""
+    return all(door.kind == "tls" or is_loopback(door.address) for door in gateway.doors)
+
+
+def _stream(door: configuration.Door) -> str:
+    """A door as ListenStream= has it (systemd.socket(5))."""
+    if not door.port:
+        return door.address
+    return f"[{door.address}]:{door.port}" if ":" in door.address else f"{door.address}:{door.port}"
 
 
 def _names(settings: Settings) -> tuple[str, ...]:

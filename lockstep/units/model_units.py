@@ -85,7 +85,7 @@ def _model_unit(
         end=command("end-engine", "--within", f"{engine.end_s:g}"),
         admit=(*_ROOT_CHECK, *command("cluster", "admit", variant.name)),
         agent=AGENT_UNIT,
-        stop_container=_stop_container(variant.unit),
+        stop_container=(*_AS_ROOT, *_stop_container(variant.unit)),
         ended=(*_AS_ROOT, *command("boots", "ended", variant.name)),
         start_s=start_s,
         stop_s=STOP_S,

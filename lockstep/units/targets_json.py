@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from lockstep.files.managed_file import API_KEY, CONFIGURATION, ManagedFile
-from lockstep.fit import catalogue
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Floor, Settings
 from lockstep.onhost.core.config import Host, Target
@@ -38,29 +37,9 @@ def known_to_host(settings: Settings, variants: Sequence[Variant]) -> Host:
     )
 
 
-# To begin with; no Spark has confirmed them (docs/memory.md, Evidence).
-_LOADING_GIB, _SERVING_GIB = 8.0, 4.0
-
-
-def _floors(variant: Variant) -> tuple[float, float]:
-    """MemAvailable below which the engine is ended, GiB: while it loads, and while it is hot.
-
-    A host at rest has up to 6 GiB less available than the fit counts with (docs/fit.md): half of
-    what the fit leaves is not reached by an engine that fits.
-    """
-    said = variant.target.data.memory_floor
-    spark = catalogue.knowledge().hardware["dgx-spark"]
-    total = spark.gib("memory_total_gib")
-    left = max(0.0, total - spark.gib("system_gib") - variant.need.held(total)) / 2
-    return (
-        round(min(_LOADING_GIB, left), 2) if said.loading_gib is None else said.loading_gib,
-        round(min(_SERVING_GIB, left), 2) if said.serving_gib is None else said.serving_gib,
-    )
-
-
 def _target(variant: Variant) -> Target:
     target, need, floor = variant.target, variant.need, variant.floor or Floor()
-    loading, serving = _floors(variant)
+    loading, serving = variant.floors
     draft = variant.recipe.lockstep.draft
     engine = engine_of(variant.recipe)
     drafts = read_back(variant.recipe, variant.engine_argv).speculative
@@ -69,7 +48,7 @@ def _target(variant: Variant) -> Target:
         unit=f"{variant.unit}.service",
         url=variant.url if variant.reachable else "",
         model=variant.model_name,
-        memory_gib=round(need.gib, 2),
+        memory_gib=need.gib,
         start_timeout_s=target.data.start_timeout_s,
         recipe=variant.recipe.name,
         engine=engine.name,

@@ -50,6 +50,7 @@ class Variant:
         argv: What runs in the unit's foreground, with every flag.
         environment: Variables of the engine.
         need: What the start gate asks for.
+        floors: MemAvailable below which the engine is ended, GiB: while it loads, while it is hot.
         context: Tokens of one request with its answer, None where nothing says.
         fallback: Name of the variant to try where this one fails, or None.
         identity: Hash of what it runs: command line, variables, engine, borrowed weights.
@@ -66,6 +67,7 @@ class Variant:
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     need: Need
+    floors: tuple[float, float]
     context: int | None = None
     fallback: str | None = None
     identity: str = ""
@@ -170,7 +172,7 @@ def _variant(
     suffix: str = "",
 ) -> Variant:
     unit = target.data.unit + suffix
-    reference = (target.data.image or recipe.container) if recipe.in_container else None
+    reference = target.image_of(recipe)
     image = pinned_reference(reference, pins) if reference else None
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides)
@@ -184,7 +186,13 @@ def _variant(
         argv = docker_run(settings, recipe, unit, image, engine_argv, variables, group=target.group)
     else:
         argv = (f"{venv(settings)}/bin/{engine_argv[0]}", *engine_argv[1:])
-    case = fit(recipe, catalogue.knowledge(), asked=read_back(recipe, engine_argv))
+    case = fit(
+        recipe,
+        catalogue.knowledge(),
+        machine=catalogue.machine_of(settings),
+        asked=read_back(recipe, engine_argv),
+        floors=target.data.memory_floor.ends,
+    )
     return Variant(
         target=target,
         name=target.name + suffix,
@@ -195,6 +203,7 @@ def _variant(
         argv=argv,
         environment=variables,
         need=case.need,
+        floors=case.floors,
         context=case.context,
     )
 

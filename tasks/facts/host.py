@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -16,13 +17,17 @@ from paramiko import SSHException
 from pyinfra import logger, state
 from pyinfra.api import QuoteString, StringCommand
 from pyinfra.api.arguments import CONNECTOR_ARGUMENT_KEYS, pop_global_arguments
+from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.util import log_host_command_error, print_host_combined_output
 from pyinfra.context import ctx_host
 
 from lockstep.files import sent
+from tasks import connection, report
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
+# Where a host fails before its first operation.
+_ASKING = "Preflight | Ask the host what it is"
 
 # Host → reader → the question that this run has for it.
 _questions: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
@@ -68,7 +73,7 @@ def ask_anew(questions: Mapping[str, Any], of: Any = None) -> dict[str, Any]:
     for reader, fault in faults.items():
         logger.error(f"{of.print_prefix}cannot read {reader}: {fault}")
     if faults:
-        state.fail_hosts({of})
+        _give_up(of)
     return answers
 
 
@@ -87,6 +92,18 @@ def _known(of: Any) -> dict[str, tuple[float, Any]]:
     return _answers.setdefault(of, {})
 
 
+def _give_up(of: Any) -> None:
+    """Have a host fail. In an operation, `report` ends the run after it where no host is left:
+    pyinfra raises that here, in a greenlet, and shows it with a traceback."""
+    if not state.is_executing:
+        report.failed(of.name, _ASKING)
+        state.fail_hosts({of})
+        return
+    report.failed_now(state, of)
+    with suppress(PyinfraError):
+        state.fail_hosts({of})
+
+
 def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """Answers and faults by reader; ({}, {}) of a host that did not answer, and so has failed."""
     document = sent.questions(questions)
@@ -101,9 +118,14 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
                 print_input=state.print_fact_input,
                 **{**arguments, "_stdin": [document]},
             )
+        except connection.NoPassword as fault:
+            logger.error(f"{of.print_prefix}{fault}")
+            report.of(of.name).reason = str(fault)
+            _give_up(of)
+            return {}, {}
         except (TimeoutError, OSError, SSHException) as fault:
             log_host_command_error(of, fault, timeout=arguments.get("_timeout"))
-            state.fail_hosts({of})
+            _give_up(of)
             return {}, {}
     try:
         found = json.loads(output.stdout) if done else None
@@ -112,7 +134,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     if found is None:
         print_host_combined_output(of, output)
         logger.error(f"{of.print_prefix}cannot be asked about its state")
-        state.fail_hosts({of})
+        _give_up(of)
         return {}, {}
     answers, faults = found["answers"], found["faults"]
     own, known = _questions.get(of, {}), _known(of)

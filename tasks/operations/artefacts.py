@@ -17,7 +17,7 @@ from tasks.remote import Commands
 
 @operation()
 def images(origins: Mapping[str, str], architecture: str, proxy: bool = False) -> Commands:
-    """Bring by digest what is not here; refuse another architecture than the host's.
+    """Bring by digest what is not here or not held; refuse another architecture than the host's.
 
     Args:
         origins: "127.0.0.1:7078/NAME@sha256:…" → "https://REGISTRY/v2/REPOSITORY".

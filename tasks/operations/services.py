@@ -9,8 +9,9 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import operation
 
-from lockstep.files.managed_file import AGENT_UNIT, API_KEY, Stage
+from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
 from lockstep.monitoring import stack
+from lockstep.onhost.facts.units import ON
 from lockstep.system.folders import generation
 from lockstep.units import backup_twin, tls_unit
 from lockstep.units.agent_unit import RECORDS
@@ -24,6 +25,8 @@ from tasks.remote import Commands
 DOCKER = "docker.service"
 _UNITS = (".service", ".socket", ".timer")
 _INTRUDERS = "records.intruders"
+# Docker may hang; its own unit sets its start no bound (TimeoutStartSec=0: docker.io 26.1.5).
+_BOUND = ("timeout", "--verbose", "300")
 
 
 @operation()
@@ -38,7 +41,7 @@ def taken_over(containers: Sequence[str]) -> Commands:
     if not containers:
         host.noop("no container is taken over")
         return
-    yield remote.words([DOCKER_PROGRAM, "rm", "--force", *containers])
+    yield remote.words([*_BOUND, DOCKER_PROGRAM, "rm", "--force", *containers])
 
 
 @operation()
@@ -120,10 +123,29 @@ def _reread(old: Sequence[str], hot: Sequence[str]) -> Commands:
     yield remote.words(["systemctl", "daemon-reload"])
     # StartLimitBurst= of docker.service is three a minute, starts that were asked for included.
     yield remote.words(["systemctl", "reset-failed", *old])
-    yield remote.words(["systemctl", "restart", *old])
+    yield remote.words([*_BOUND, "systemctl", "restart", *old])
     if hot:
         # Docker's restart restarts it too; this waits until it has generated a token.
         yield remote.job("docker-restarted", ["systemctl", "start", *hot])
+
+
+@operation()
+def turn_on(names: Sequence[str]) -> Commands:
+    """Enable and start services of the system that Lockstep needs and somebody switched off.
+
+    One that is not there stays away.
+    """
+    found = facts.ask("units.system_services")
+    if found is None:
+        return
+    off = [name for name in names if found.get(name, ON) != ON]
+    if not off:
+        host.noop("services of the system are on, and come with a boot")
+        return
+    for name in off:
+        host.log(f"{name} is {found[name]}: turned on")
+    yield remote.words(["systemctl", "unmask", "--quiet", *off])
+    yield remote.words(["systemctl", "enable", "--quiet", "--now", *off])
 
 
 @operation()
@@ -156,7 +178,7 @@ def states_of(more: Sequence[str]) -> dict[str, Any] | None:
     known: dict[str, Any] | None = facts.ask("units")
     if known is None or not more:
         return known
-    others = facts.ask_anew({"units": list(more)}).get("units")
+    others = facts.ask_anew({"units": {name: [] for name in more}}).get("units")
     return None if others is None else {**known, **others}
 
 
@@ -213,17 +235,24 @@ def in_force(
         return
     changed = False
     found = {unit: states.get(unit, {}) for unit in units}
-    if any(
-        shown.get("NeedDaemonReload") == "yes" or shown.get("LoadState") != "loaded"
-        for shown in found.values()
+    if _is_stale(states, files) or any(
+        shown.get("LoadState") != "loaded" for shown in found.values()
     ):
         yield remote.words(["systemctl", "daemon-reload"])
         changed = True
+    opened: set[str] = set()
     for unit, shown in found.items():
         if unit in (*enabled, *next_boot) and shown.get("UnitFileState") != "enabled":
             yield remote.words(["systemctl", "enable", "--quiet", unit])
             changed = True
         verb = due(shown, generation(files, unit), unit in enabled)
+        if verb and unit.endswith(".socket"):
+            # systemd opens none while its service runs, and a restart stops that before.
+            verb = "restart"
+            opened.add(unit)
+        if verb == "restart" and f"{PurePosixPath(unit).stem}.socket" in opened - {unit}:
+            # It was restarted with its socket.
+            verb = None
         if verb and unit not in (*together, *next_boot):
             host.log(f"{verb} {unit}")
             yield remote.job(f"{verb}-{PurePosixPath(unit).stem}", [*program, verb, unit])
@@ -234,6 +263,15 @@ def in_force(
         changed = True
     if not changed:
         host.noop("running units are up to date")
+
+
+def _is_stale(states: Mapping[str, Mapping[str, Any]], files: Sequence[ManagedFile]) -> bool:
+    """Whether systemd holds an older text of any unit among these files.
+
+    Not only of what is started here: a timer starts its service by itself.
+    """
+    units = unit_names([file.path for file in files])
+    return any(states.get(name, {}).get("NeedDaemonReload") == "yes" for name in units)
 
 
 def due(state: Mapping[str, Any], wanted: str, must_run: bool = False) -> str | None:

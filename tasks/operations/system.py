@@ -9,6 +9,7 @@ from pyinfra.api import operation
 
 from lockstep.files import sent
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
+from lockstep.onhost.records.packages import INSTALL
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
 from tasks import remote
@@ -39,6 +40,8 @@ def packages(
 ) -> Commands:
     """Install the archive's candidate of what is missing; its index is read again only then.
 
+    Where packages of others are half installed, nothing is: apt would go on with them.
+
     A package that is there stays at its version. Each command waits for its turn: other services
     of a Spark use apt too.
 
@@ -59,16 +62,11 @@ def packages(
     made = accounts or {}
     noted = [f"{name}={made[name]}" if name in made else name for name in missing]
     yield remote.words(command("packages", "note", *noted))
-    # What a cut-off run left half configured, first. Settings that we wrote before the package
-    # came (earlyoom's) are kept without a question.
-    keep = ("--force-confdef", "--force-confold")
-    install = ["apt-get", "-q", *(f"-oDpkg::Options::={option}" for option in keep), "install"]
     turn = command("apt-turn", "--")
-    yield remote.job("apt", [*turn, "dpkg", *keep, "--configure", "-a"])
-    yield remote.job("apt", [*turn, "apt-get", "-q", "update"])
-    # A package that conflicts with one of the system's (docker.io with docker-ce) is refused.
-    options = ["-y", "--no-remove", "--no-install-recommends"]
-    yield remote.job("apt", [*turn, *install, *options, *missing])
+    yield remote.job("apt", [*turn, *command("packages", "prepare", *missing)])
+    # Settings that we wrote before the package came (earlyoom's) are kept without a question.
+    keep = [f"-oDpkg::Options::={option}" for option in ("--force-confdef", "--force-confold")]
+    yield remote.job("apt", [*turn, "apt-get", "-q", *keep, "-y", *INSTALL, *missing])
 
 
 @operation()
@@ -148,7 +146,9 @@ def tools(environments: Mapping[str, Environment], python: str, variables: str |
         program = ["env", "UV_PYTHON_DOWNLOADS=never", f"{uv.folder}/bin/uv"]
         yield remote.job("tools", [*program, "venv", "--clear", "--python", python, others.folder])
         # An install that is cut off may have the client and lack what the client needs.
-        yield remote.words(["touch", f"{others.folder}/{UNFINISHED}"])
+        # uv makes its lock for everybody (0.13.8), and takes one that is there as it is.
+        marks = [f"{others.folder}/{UNFINISHED}", f"{others.folder}/.lock"]
+        yield remote.words(["sh", "-c", 'umask 077 && touch "$@"', "touch", *marks])
         # No program of ours writes bytecode, and the gateway is to be back within a second.
         install = [*program, "pip", "install", "--compile-bytecode"]
         install += ["--python", f"{others.folder}/bin/python"]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
 from pyinfra import host, state
 from pyinfra.api import operation
 
 from lockstep.deploy.summary import rows
+from lockstep.files.managed_file import SYSTEMD
 from lockstep.units.scripts import switch_path
 from tasks import report, run
 from tasks.facts import host as facts
+from tasks.operations.generations import RECORD
 from tasks.remote import Commands
 
-READ_BACK = {"units", "environments", "machine.available"}
+# The record is asked for with them, for the operation after this one.
+READ_BACK = {"units", "environments", "machine.available", RECORD}
 
 
 @operation()
@@ -24,6 +30,8 @@ def read_back() -> Commands:
     found = facts.ask_together(READ_BACK)
     if not set(found) >= READ_BACK:
         return
+    for said in not_in_force(this.unit_files, found["units"]):
+        report.news(host.name, f"{host.name}: {said}")
     engines = found["environments"]
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
@@ -40,3 +48,21 @@ def read_back() -> Commands:
         },
     }
     yield from ()
+
+
+def not_in_force(units: Sequence[str], states: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """What of the units that a deploy wrote systemd does not hold as they were written, in words.
+
+    Args:
+        units: Names of units of ours.
+        states: What the reader `units` says of them.
+    """
+    for name in units:
+        shown, written = states.get(name, {}), f"{SYSTEMD}/{name}"
+        load, read = shown.get("LoadState", "loaded"), shown.get("FragmentPath") or written
+        if load != "loaded":
+            yield f"{name} was written, and is {load} for systemd: `systemctl status {name}`"
+        elif read != written:
+            yield f"systemd reads {read}, not {written}: remove the former, and deploy again"
+        elif shown.get("NeedDaemonReload") == "yes":
+            yield f"systemd holds an older {name} than was written: `sudo systemctl daemon-reload`"

@@ -12,6 +12,8 @@ from lockstep.recipes.sizing import serving
 
 KNOWN = catalogue.load()
 SPARK = KNOWN.knowledge.hardware["dgx-spark"]
+#: MemTotal of the kits whose figures were published, GiB.
+MOST_GIB = SPARK.gib("memory_most_gib")
 CARD = replace(
     SPARK,
     memory_total_gib=replace(SPARK.memory_total_gib, value=139.8),
@@ -20,10 +22,10 @@ CARD = replace(
 
 
 def answer(name: str, **asked: object) -> Fit:
-    """The fit of a recipe of the catalogue on a Spark, with these settings in place of its own."""
+    """The fit of a recipe of the catalogue on a Spark of 121.69 GiB, with these settings."""
     recipe = KNOWN.recipes[name]
     changed = replace(serving(recipe), **asked) if asked else None  # type: ignore[arg-type]
-    return fit(recipe, KNOWN.knowledge, asked=changed)
+    return fit(recipe, KNOWN.knowledge, total=MOST_GIB, asked=changed)
 
 
 def dense(layers: int, width: int) -> Architecture:

@@ -125,8 +125,14 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
     return {
         "architecture": "aarch64",
         "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},
+        "system": "Ubuntu 24.04.3 LTS",
         "cuda": {"nvcc": "13.0", "ptxas": "13.0.88"},
-        "gpu": {"name": "NVIDIA GB10", "driver_version": "580.95.05", "compute_cap": "12.1"},
+        "gpu": {
+            "name": "NVIDIA GB10",
+            "driver_version": "580.95.05",
+            "compute_cap": "12.1",
+            "cuda": "13.0",
+        },
         "docker": {
             # As its earlier images have it; no runtime is registered there, and no CDI file.
             "version": "28.3.3",
@@ -137,29 +143,36 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
             "foreign": {"containers": {}, "volumes": []},
             "root": "/var/lib/docker",
         },
+        "docker_ways": {"client": True, "rootless": [], "snap": False, "said": ""},
         "kernel": {
             "release": "6.17.0-1031-nvidia",
             "command_line": "BOOT_IMAGE=/boot/vmlinuz-6.17.0-1031-nvidia ro quiet",
             "cma": {"CmaTotal": 32 * 1024**2, "CmaFree": 32 * 1024**2},
         },
+        # As after a deploy.
+        "min_free_kib": 1048576,
         "memory": {"MemTotal": int(119.7 * GIB), "MemAvailable": int(115.0 * GIB)},
         "disks": {path: {"device": 1, "free": 3000 * GIB} for path in folders},
         "listeners": {},
         "reach": dict.fromkeys(preflight.addresses(plan)),
         "unknown_accounts": [],
         "foreign": {},
-        "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True},
+        "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True, "wireless": ""},
         "models": {name: {} for name in models_of(plan)},
         "lacking": [preflight.MODELS, preflight.TOOLS, preflight.ENGINE],
         "earlyoom": "1.7-2",
         "updates": {
             "once": {"state": "enabled", "running": False, "done": True},
             "daily": [],
+            "holder": None,
         },
+        "unfinished": {},
         "leases": [],
         "identity": {"machine_id": plan.name, "host_keys": [f"ssh-ed25519 SHA256:{plan.name}"]},
         "units_up": [],
+        "gpu_held": [],
         "units_held": False,
+        "named": "",
         "time": now + 1.5,
         "tls": {"fault": "", "days": None},
     }

@@ -88,8 +88,8 @@ def pins(settings: Settings, targets: tuple[BoundTarget, ...]) -> Pins:
     for target in targets:
         for recipe in target.recipes:
             block = recipe.lockstep
-            if recipe.in_container:
-                images.add(target.data.image or recipe.container)
+            if image := target.image_of(recipe):
+                images.add(image)
             models |= {recipe.model, *(borrow.model for borrow in block.borrow)}
             models |= {block.draft.model} if block.draft else set()
     return Pins(

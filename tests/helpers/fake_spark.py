@@ -27,7 +27,9 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from lockstep.files import sent
 from lockstep.files.managed_file import BACKUP_HOME, GATEWAY_HOME, HOME, MARK, PROGRAMS
 from lockstep.host.specs import check_wanted
+from lockstep.onhost.facts import records
 from lockstep.onhost.facts.reading import seal
+from lockstep.onhost.gateway import keys
 from lockstep.preflight import ENGINE
 
 HOSTS = ("@fake/spark1", "@fake/spark2")
@@ -71,6 +73,7 @@ class Spark:
         self.ran: list[str] = []
         self.holder = ""
         self.said: list[str] = []
+        self.faulty: dict[str, str] = fails.get("faults", {})
 
     def answer(self, command: str, stdin: str) -> str:
         """What a command prints on this host."""
@@ -97,10 +100,11 @@ class Spark:
             now = self.state
             # What another deploy had not done yet when it was asked first.
             self.state = now | self.fails.get("waited", {})
-            answers = {name: read[name](asked[name]) for name in asked}
+            faults = {name: self.faulty[name] for name in asked if name in self.faulty}
+            answers = {name: read[name](asked[name]) for name in asked if name not in faults}
             self.state = now
             self.fails.pop("waited", None)
-            return json.dumps({"answers": answers, "facts": {}, "faults": {}})
+            return json.dumps({"answers": answers, "facts": {}, "faults": faults})
         if words[1:] == [PROGRAMS, "rollout", "begin"]:
             self._changes("begin")
             asked = json.loads(stdin)
@@ -113,14 +117,33 @@ class Spark:
             kept = self.state.setdefault("before", {**was, "whole": asked.get("whole", False)})
             kept["paths"] += asked["paths"]
             return ""
+        if words[1:] == [PROGRAMS, "generations", "begin"]:
+            self._changes("note generation")
+            self.state["begun"] = json.loads(stdin)
+            return ""
         if words[1:] == [PROGRAMS, "generations", "record"]:
             self._changes("record")
             self.state["generations"].append(json.loads(stdin))
+            self.state.pop("begun", None)
+            return ""
+        if words[1:] == [PROGRAMS, "gateway-keys", "list"]:
+            self.ran.append(f"? {command}")
+            return str(self.state["files"][str(keys.PATH)]["text"])
+        if words[1:] == [PROGRAMS, "gateway-keys", "take"]:
+            self._changes(command)
+            have = {each.person: each for each in self._persons()}
+            for each in keys.loaded(stdin.strip(), "standard input"):
+                if each.person not in have or each.age > have[each.person].age:
+                    have[each.person] = each
+            self._secret(str(keys.PATH), json.dumps(keys.document(have.values())), "0640")
             return ""
         if words[0] == "cat":
             self.ran.append(f"? {command}")
             return str(self.state["files"][words[1]]["text"])
-        takes = (["make-secrets", "--take"], ["backup-key", "take"])
+        takes = (
+            *(["make-secrets", "--take"], ["make-authority", "--take"]),
+            ["backup-key", "take"],
+        )
         if words[1:2] == [PROGRAMS] and words[2:4] in takes:
             self._changes(command)
             self._secret(words[4], stdin.strip(), "0600" if "--take" in words else "0644")
@@ -167,6 +190,7 @@ class Spark:
         units = {name: unit for name, unit in self.state["units"].items() if name not in names}
         was = {name: unit for name, unit in kept["units"].items() if name in names}
         self.state |= {"current": kept["current"], "generations": kept["records"]}
+        self.state.pop("begun", None)
         self.state["units"] = units | was
 
     def _changes(self, line: str) -> None:
@@ -248,6 +272,13 @@ class Spark:
         drawn = sha256(f"{self.name} {words[2]}".encode()).hexdigest()
         self._secret(words[2], f"sk-{drawn[:43]}")
 
+    def _run_make_authority(self, words: list[str]) -> None:
+        self._secret(words[2], f"authority of {self.name}")
+
+    def _persons(self) -> list[keys.Entry]:
+        have = self.state["files"].get(str(keys.PATH))
+        return keys.loaded(have["text"], str(keys.PATH)) if have else []
+
     def _run_backup_key(self, words: list[str]) -> None:
         if words[2] == "make":
             self._secret(words[3], f"private of {self.name}")
@@ -320,7 +351,7 @@ class Spark:
                     known = units.setdefault(Path(path).name, {**UNIT, "LoadState": "loaded"})
                     known |= {"wanted": found[1] if found else "", "NeedDaemonReload": "no"}
             return
-        unit = units[words[-1]]
+        unit = units.setdefault(words[-1], {**UNIT})
         if "--now" in words:
             unit |= {"ActiveState": "inactive", "SubState": "dead"}
         if "enable" in words:
@@ -403,6 +434,9 @@ class Spark:
             or any(fnmatch(path, pattern) for pattern in asked["named"])
         ]
 
+    def _read_units_system_services(self, asked: list[str]) -> Any:
+        return dict.fromkeys(asked, "on")
+
     def _read_units(self, asked: list[str]) -> Any:
         return {name: self.state["units"].get(name, UNIT) for name in asked}
 
@@ -427,7 +461,15 @@ class Spark:
 
     def _read_records_generation(self, asked: None) -> Any:
         found = self.state["generations"]
-        return {"number": len(found), **found[-1]} if found else {}
+        begun = self.state.get("begun")
+        newest = {"number": len(found), **found[-1]} if found else {}
+        return {**newest, "begun": begun} if begun else newest
+
+    def _read_records_persons(self, asked: str) -> Any:
+        try:
+            return {"changes": records.changes(self._persons(), asked), "fault": ""}
+        except keys.Broken as fault:
+            return {"changes": {}, "fault": str(fault)}
 
     def _read_weights(self, asked: str) -> Any:
         states = {"state": self.state["weights"], "bytes_total": 10, "bytes_present": 0}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import socket
 import socketserver
 import subprocess
@@ -18,6 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import left_behind
+
+#: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
+LIMIT_S = 180.0
+#: Below those that the kernel gives to connections (ip_local_port_range, 32768 and more).
+_PORTS = range(20_000, 32_000)
 CONTENT = Path(__file__).parents[2] / "lab" / "content"
 
 
@@ -57,13 +64,13 @@ def ask(
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, dict(headers or {}), method=method)
     try:
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
             return Answer(answer.status, answer.headers, answer.read())
     except urllib.error.HTTPError as error:
         return Answer(error.code, error.headers, error.read())
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
+def until(condition: Callable[[], Any], what: str, seconds: float = LIMIT_S) -> Any:
     """Wait for a condition; its value once it is true."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -75,15 +82,18 @@ def until(condition: Callable[[], Any], what: str, seconds: float = 20) -> Any:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 that nobody has, and that no connection gets until it is listened at."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager
 def program(code: str, words: list[str], **environment: str) -> Iterator[subprocess.Popen[str]]:
     """A stand-in program with ``lab/content`` on its path, killed when the block ends."""
-    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CONTENT)}
+    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(CONTENT), **left_behind.inside()}
     with subprocess.Popen(
         # Looking through the site packages of the tests takes as long as all the rest.
         [sys.executable, "-S", "-c", code, *words],

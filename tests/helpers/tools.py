@@ -32,7 +32,7 @@ def run(
         [program, *map(str, argv[1:])],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **(env or {})},
     )
 

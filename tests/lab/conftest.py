@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import left_behind
 import pytest
 from stack import Deployed, Host, Stack
 
@@ -66,7 +67,9 @@ def _take_down(name: str) -> subprocess.Popen[bytes]:
     # Outlives this process, so that a killed run leaves no lab behind either.
     program = Path(__file__).with_name("take_down.py")
     argv = [sys.executable, str(program), name]
-    return subprocess.Popen(argv, stdin=subprocess.PIPE, start_new_session=True)
+    return subprocess.Popen(
+        argv, stdin=subprocess.PIPE, env=left_behind.outside(), start_new_session=True
+    )
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +78,8 @@ def stack(
 ) -> Iterator[Stack]:
     """The lab with its two hosts; taken down at the end, also after a failure or Ctrl-C."""
     kept = os.environ.get("LOCKSTEP_TEST_LAB")
-    stack = Stack(kept or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack"))
+    name, folder = kept or f"test-{os.getpid()}", tmp_path_factory.mktemp("stack")
+    stack = Stack(name, folder, left_behind.outside())
     if kept:
         stack.lab("up")
         yield stack
@@ -107,7 +111,7 @@ def _deploy_once(source: str, tmp_path_factory: pytest.TempPathFactory) -> Deplo
     with (folder / "first-deploy.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
-            stack = Stack(source, tmp_path_factory.mktemp("first"))
+            stack = Stack(source, tmp_path_factory.mktemp("first"), left_behind.outside())
             stack.lab("up")
             done = _first_deploy(stack)
             stack.lab("down")

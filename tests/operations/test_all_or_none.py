@@ -18,13 +18,14 @@ WATCH = "/data/scripts/llm/switch.sh"
 # Each command that changes a host between its old and its new generation, but for the return.
 STEPS = (
     "begin",
+    "note generation",
     "write /etc/systemd/system/vllm-qwen36",
     "systemctl daemon-reload",
     "job rollout",
-    "record",
     f"write {WATCH}",
     "write /etc/systemd/system/open-webui",
     "job restart-open-webui",
+    "record",
 )
 
 INVENTORY = """\

@@ -214,7 +214,8 @@ def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
         path.write_text(plain)
     assert done.returncode == 0, done.stdout + done.stderr
     floor = "/usr/bin/python3 /usr/local/lib/lockstep floor"
-    *before, up, _ = again.changes(first)
+    *before, up, _, last = again.changes(first)
+    assert last == "record"
     assert f"{floor} --baseline" in before and up.endswith(f" --gate -- {floor}")
     assert not any(" floor" in line for line in again.changes(second))
     assert sum("job cluster-down" in line for line in (*before, *again.changes(second))) == 1

@@ -111,7 +111,7 @@ def test_the_engine_is_asked_again_when_anything_changed(
 ) -> None:
     host = Host({"environments": {**WHOLE, **change}})
     assert checked(host) == commands
-    assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 1 recipe(s)"])
+    assert host.nooped == ([] if commands else ["vLLM 0.19.2 accepts 2 recipe(s)"])
 
 
 @pytest.mark.parametrize(

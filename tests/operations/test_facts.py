@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 from a_host import Host, deploying
-from pyinfra.connectors.util import CommandOutput
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.connectors import util as running
+from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from tasks import remote
+from tasks import connection, remote, report
 from tasks.facts import host as facts
 
 ASKED = {"units": ["vllm.service"], "packages": []}
@@ -118,3 +120,58 @@ def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> 
             assert not facts.ask_all(host, ASKED)
     assert failed == [{host}, {host}]
     assert "cannot be asked" in caplog.text
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_a_connection_that_is_lost_is_said_in_one_sentence_and_raises_in_no_greenlet(
+    active: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Host({"units": 1}, name=f"lost{active}")
+    transport = SimpleNamespace(is_active=lambda: active)
+    client = SimpleNamespace(get_transport=lambda: transport)
+    host.connector = SimpleNamespace(client=client)  # type: ignore[attr-defined]
+    host.run_shell_command = lambda *_, **__: (False, CommandOutput([]))  # type: ignore[method-assign]
+
+    def the_last_one(hosts: Any) -> None:
+        raise PyinfraError("No hosts remaining!")
+
+    with deploying(host) as state:
+        state.fail_hosts = the_last_one
+        assert facts.ask("units") is None
+        # The run ends before the next operation.
+        state.active_hosts = set()
+        with pytest.raises(PyinfraError, match="No hosts remaining"):
+            report._Watcher.operation_start(state, "next")
+    outcome = report.of(host.name)
+    said = (
+        f"connection lost to {host.name} while it was at: Write units; run the same command again"
+    )
+    assert (outcome.failed_at, outcome.reason) == ("Write units", "" if active else said)
+    assert (said in caplog.text) is not active
+
+
+def test_who_cannot_be_asked_for_sudos_password_is_told_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], caplog: Any
+) -> None:
+    monkeypatch.setattr(running, "getpass", running.getpass)
+    monkeypatch.setattr(connection, "_TERMINAL", "/nonexistent/tty")
+    connection.ask_at_terminal_only()
+    host = Host({})
+    wanted = CommandOutput([OutputLine("stderr", "sudo: a password is required")])
+    host.run_shell_command = lambda *_, **__: running.execute_command_with_sudo_retry(
+        host, {}, lambda: (1, wanted)
+    )
+    with deploying(host):
+        assert not facts.ask_all(host, ASKED)
+    reason = report.of(host.name).reason
+    assert reason.startswith("sudo: a password is required") and "Remedy: " in reason
+    assert reason in caplog.text and "Traceback" not in caplog.text
+    assert "assword" not in capsys.readouterr().err.replace(reason, "")
+
+
+def test_where_there_is_a_terminal_pyinfra_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = running.getpass
+    monkeypatch.setattr(running, "getpass", before)
+    monkeypatch.setattr(connection, "_TERMINAL", "/dev/null")
+    connection.ask_at_terminal_only()
+    assert running.getpass is before

@@ -103,4 +103,4 @@ def test_docker_is_not_restarted_over_the_containers_of_others() -> None:
     facts["records.intruders"] = {}
     with deploying(host):
         commands = [each.get_raw_value() for each in services.reread._inner(**asked)]
-    assert commands[-1] == "systemctl restart docker.service"
+    assert commands[-1] == "timeout --verbose 300 systemctl restart docker.service"

@@ -11,7 +11,7 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.deploy.questions import JOB_UNITS
+from lockstep.deploy.questions import JOB_UNITS, questions
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, PROGRAMS
 from lockstep.files.programs import programs
 from lockstep.host.intended import Intended
@@ -24,6 +24,7 @@ from lockstep.recipes import recipe_file
 from lockstep.system.folders import generation
 from lockstep.units.agent_unit import RECORDS
 from tasks import run as tasks_run
+from tasks.operations import verify
 
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))
@@ -77,6 +78,21 @@ def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
     return commands, host
 
 
+def test_the_read_back_asks_systemd_what_it_holds() -> None:
+    path = "/etc/systemd/system/a.service"
+    good = {"LoadState": "loaded", "FragmentPath": path, "NeedDaemonReload": "no"}
+
+    def said(**shown: str) -> list[str]:
+        return list(verify.not_in_force(["a.service"], {"a.service": {**good, **shown}}))
+
+    assert said() == []
+    assert list(verify.not_in_force(["a.service"], {})) == []
+    assert "systemd holds an older a.service" in said(NeedDaemonReload="yes")[0]
+    assert "is bad-setting for systemd" in said(LoadState="bad-setting")[0]
+    other = "/run/systemd/transient/a.service"
+    assert said(FragmentPath=other)[0].startswith(f"systemd reads {other}, not {path}")
+
+
 RESTART = [f"{JOB} restart-vllm -- systemctl restart vllm.service"]
 RELOAD = ["systemctl daemon-reload"]
 
@@ -107,6 +123,64 @@ def test_a_restart_that_is_due_is_read_from_the_unit(
     assert found == commands
     assert host.nooped == ([] if commands else ["running units are up to date"])
     assert host.logged == (["restart vllm.service"] if RESTART[0] in commands else [])
+
+
+@pytest.mark.parametrize(
+    ("name", "commands"),
+    [
+        # What a timer starts is started by nobody here, and would run the older text for ever.
+        ("lockstep-wedge.service", RELOAD),
+        ("lockstep-memory.service", RELOAD),
+        # Somebody else's is left to whoever wrote it.
+        ("nginx.service", []),
+    ],
+)
+def test_systemd_reads_every_unit_that_a_stage_wrote(name: str, commands: list[str]) -> None:
+    states = {name: unit(NeedDaemonReload="yes")}
+    host = Host({"environments": ENGINES, "units": states})
+    assert run("services.in_force", host, units=[], stage="switch") == commands
+
+
+def test_a_deploy_asks_systemd_about_every_unit_that_it_writes() -> None:
+    asked = questions(RUN)["units"]
+    assert RUN.unit_files and set(RUN.unit_files) <= set(asked)
+
+
+GATEWAY = generation(RUN.files("gateway"), "lockstep-gateway.service")
+_SOCKET = unit(UnitFileState="enabled", generation="")
+_SERVICE = unit(UnitFileState="enabled", generation=GATEWAY)
+PORTS = f"{JOB} restart-lockstep-gateway -- systemctl restart lockstep-gateway.socket"
+
+
+@pytest.mark.parametrize(
+    ("socket", "service", "commands"),
+    [
+        ({}, {}, []),
+        # A restart of the process opens no port anew.
+        (
+            {},
+            {"generation": "0"},
+            [f"{JOB} restart-lockstep-gateway -- systemctl restart lockstep-gateway.service"],
+        ),
+        # Its file is newer than its ports: systemd restarts the process with them.
+        ({"outdated": True}, {"generation": "0"}, [PORTS]),
+        ({"outdated": True}, {}, [PORTS]),
+        # systemd opens no socket of a service that runs, as one of an earlier Lockstep does.
+        ({"ActiveState": "inactive"}, {"generation": "0"}, [PORTS]),
+        (
+            {"ActiveState": "inactive"},
+            {"ActiveState": "inactive", "generation": ""},
+            [PORTS, f"{JOB} start-lockstep-gateway -- systemctl start lockstep-gateway.service"],
+        ),
+    ],
+)
+def test_the_gateway_s_ports_are_opened_anew_only_where_they_change(
+    socket: dict[str, Any], service: dict[str, Any], commands: list[str]
+) -> None:
+    names = ["lockstep-gateway.socket", "lockstep-gateway.service"]
+    states = dict(zip(names, ({**_SOCKET, **socket}, {**_SERVICE, **service}), strict=True))
+    host = Host({"environments": ENGINES, "units": states})
+    assert run("services.in_force", host, units=names, stage="gateway", enabled=names) == commands
 
 
 WEBUI = generation(RUN.files("webui"), "open-webui.service")

@@ -41,7 +41,7 @@ for line in sys.stdin:
 
 
 class Planter:
-    """The second host, where drift is planted, beside the first: of two, the second is named."""
+    """The second host, where drift is planted, beside the first."""
 
     def __init__(self, path: Path) -> None:
         self.key = secrets.token_bytes(32)

@@ -299,10 +299,14 @@ def forget_leases(host: Host) -> None:
 
 
 class Stack:
-    """A lab and the deploys to it."""
+    """A lab and the deploys to it.
 
-    def __init__(self, name: str, folder: Path) -> None:
+    `outliving`: the environment of what may outlive whoever works with it; None: the same.
+    """
+
+    def __init__(self, name: str, folder: Path, outliving: Mapping[str, str] | None = None) -> None:
         self.name = name
+        self._outliving = outliving
         self.folder = folder
         self.lock = open_lab(name).state / "lab.lock.yaml"
         self.environment = {"LOCKSTEP_LAB": name, "COLUMNS": "80"}
@@ -314,7 +318,14 @@ class Stack:
     def lab(self, *words: str) -> str:
         """`lockstep lab WORDS`, which must succeed."""
         argv = [str(BIN / "lockstep"), "lab", words[0], "--name", self.name, *words[1:]]
-        done = subprocess.run(argv, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            env=self._outliving,
+            check=False,
+        )
         assert done.returncode == 0, f"{shlex.join(argv)}\n{done.stdout}{done.stderr}"
         return done.stdout
 

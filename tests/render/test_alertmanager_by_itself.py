@@ -29,7 +29,7 @@ _CREDENTIALS = f"/run/credentials/{UNIT}"
 
 
 def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)
@@ -134,7 +134,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
                 yield Site(asked, ntfy, hook, mail, folder / "log")
             finally:
                 process.kill()
-                process.wait(30)
+                process.wait(180)
                 mail.shutdown()
 
 

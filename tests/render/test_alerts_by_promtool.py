@@ -39,6 +39,7 @@ WELL = {
     'lockstep_wedge_deed_timestamp_seconds{target="mistral"}': "-7200x120",
     "lockstep_gpu_hot": "0x120",
     "lockstep_gpu_slow": "0x120",
+    "lockstep_gpu_foreign": "0x120",
     "lockstep_gpu_clock_cap_held": "1x120",
     "lockstep_disk_free_bytes": f"{200 * GIB}x120",
     'lockstep_drift_differences{severity="error"}': "0x120",
@@ -160,6 +161,11 @@ CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
         21,
         "The model is much slower than when it was accepted, and the GPU takes little power.",
     ),
+    "ForeignEngine": (
+        {"lockstep_gpu_foreign": "0x40 1x79"},
+        21,
+        "An engine of somebody else holds memory on the GPU beside a model.",
+    ),
     "ClockCapLost": (
         {"lockstep_gpu_clock_cap_held": "1x40 0x79"},
         24,
@@ -174,6 +180,11 @@ CAUSES: dict[str, tuple[dict[str, str], float, str]] = {
         {'lockstep_failed_unit{unit="fstrim.service"}': "_x40 1x79"},
         22,
         "fstrim.service has failed.",
+    ),
+    "GatewayDown": (
+        {'up{job="gateway"}': "1x40 0x79"},
+        22,
+        "The gateway has not answered for a minute. Nobody reaches a model through it.",
     ),
     "UncleanBoot": (
         {"lockstep_boot_unclean": "0x40 1x79"},

@@ -14,7 +14,8 @@ import tools
 from a_lock import held
 
 from lockstep.inventory.settings import Proxy, Settings, Sources
-from lockstep.onhost.core import layout, output
+from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.records import packages
 from lockstep.onhost.system import apt_turn
 from lockstep.system.base_files import host_files
 
@@ -86,8 +87,8 @@ def own_folders(root: Path) -> None:
 
 WORKS = {
     "var/lib/apt/lists/lock": ["apt-get", "-q", "update"],
-    "var/lib/dpkg/lock-frontend": ["dpkg", "--admindir=ROOT/var/lib/dpkg", "--configure", "-a"],
-    "var/lib/dpkg/lock": ["dpkg", "--admindir=ROOT/var/lib/dpkg", "--configure", "-a"],
+    "var/lib/dpkg/lock-frontend": [*packages.MERGE],
+    "var/lib/dpkg/lock": [*packages.MERGE],
     "var/cache/apt/archives/lock": ["apt-get", "-q", "-y", "upgrade"],
 }
 
@@ -98,11 +99,10 @@ def test_a_command_waits_for_a_lock_that_somebody_else_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, seen: bool
 ) -> None:
     own_folders(tmp_path)
-    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    use(tmp_path, monkeypatch)
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 0.05)
     if not seen:
         monkeypatch.setattr(apt_turn, "holder", lambda paths: None)
-    work = [word.replace("ROOT", str(tmp_path)) for word in WORKS[lock]]
     said: list[str] = []
     with held(tmp_path / lock) as process:
 
@@ -112,8 +112,88 @@ def test_a_command_waits_for_a_lock_that_somebody_else_has(
                 process.release()
 
         monkeypatch.setattr(output, "say", say)
-        assert apt_turn.main(["--", *work], layout.Paths(tmp_path)) == 0, said
+        assert apt_turn.main(["--", *WORKS[lock]], layout.Paths(tmp_path)) == 0, said
     assert [line for line in said if ("waited" if seen else "faster") in line] != [], said
+
+
+PACKAGE = "Package: {0}\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n"
+UNPACKED = PACKAGE + "Status: install ok unpacked\n"
+
+
+def use(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have apt and dpkg work below `root`."""
+    monkeypatch.setenv("APT_CONFIG", str(root / "apt.conf"))
+    monkeypatch.setenv("DPKG_ADMINDIR", str(root / "var/lib/dpkg"))
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
+    """A host whose archive has jq, and whose dpkg was killed over a package of ours."""
+    own_folders(tmp_path)
+    use(tmp_path, monkeypatch)
+    archive = {
+        "archive/Packages": PACKAGE.format("jq") + "Filename: ./jq.deb\nSize: 1\nSHA256: 0\n",
+        "etc/apt/sources.list": f"deb [trusted=yes] file:{tmp_path}/archive ./\n",
+        "var/lib/dpkg/status": "",
+        "var/lib/dpkg/updates/0000": UNPACKED.format("earlyoom"),
+    }
+    tools.written(tmp_path, archive)
+    packages.note(layout.Paths(tmp_path), ["earlyoom"])
+    return layout.Paths(tmp_path)
+
+
+def dead_source(paths: layout.Paths, port: int) -> str:
+    """Add a source that answers 404; its address."""
+    address = f"http://127.0.0.1:{port}/baseos/8"
+    line = {"etc/apt/sources.list.d/dgx.list": f"deb [trusted=yes] {address} ./\n"}
+    tools.written(paths.root, line)
+    return address
+
+
+def test_packages_come_although_one_source_is_dead_and_it_is_named(
+    host: layout.Paths, server: tuple[int, Asked], capfd: pytest.CaptureFixture[str]
+) -> None:
+    address = dead_source(host, server[0])
+    packages.prepare_install(host, ["jq"])
+    said = capfd.readouterr().out
+    assert f"warning: a source of apt fails: Failed to fetch {address}/./Packages  404" in said
+    assert packages.load(host).coming == ["jq"]
+    # What a cut-off dpkg left is no obstacle for the next one.
+    assert list((host.root / "var/lib/dpkg/updates").iterdir()) == []
+
+
+def test_a_dead_source_without_which_a_package_cannot_come_is_named(
+    host: layout.Paths, server: tuple[int, Asked]
+) -> None:
+    address = dead_source(host, server[0])
+    with pytest.raises(errors.Problem) as problem:
+        packages.prepare_install(host, ["jq", "ninja-build"])
+    assert f"could not be read (Failed to fetch {address}/./Packages  404" in str(problem.value)
+    assert "apt cannot install jq, ninja-build without" in str(problem.value)
+
+
+def test_sources_that_answer_and_lack_a_package_are_no_fault(host: layout.Paths) -> None:
+    # apt-get says it itself when it is to install.
+    packages.prepare_install(host, ["ninja-build"])
+
+
+def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(
+    host: layout.Paths,
+) -> None:
+    journal = host.root / "var/lib/dpkg/updates/0000"
+    more = f"{UNPACKED.format('thunderbird-locale-de')}Depends: thunderbird\n"
+    (host.root / "var/lib/dpkg/status").write_text(f"{UNPACKED.format('snaps')}\n{more}")
+    with pytest.raises(errors.Problem) as problem:
+        packages.prepare_install(host, ["jq"])
+    assert (
+        "block apt: snaps (unpacked), thunderbird-locale-de (unpacked; Depends: thunderbird but it "
+        "is not installable). `sudo dpkg" in str(problem.value)
+    )
+    assert (
+        journal.exists()
+        and packages.unfinished_packages(host, ["snaps", "thunderbird-locale-de"]) == {}
+    )
 
 
 def basic(login: str) -> str:

@@ -75,7 +75,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 180
         while not ready(url):
             assert time.monotonic() < deadline and server.poll() is None
             time.sleep(0.05)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+import left_behind
 import pytest
 from a_spark import spark
 
@@ -49,7 +50,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self._chunk(json.dumps({name.lower(): value for name, value in self.headers.items()}))
         if self.path == "/stream":
-            assert self.server.seen.wait(30)
+            assert self.server.seen.wait(180)
             self._chunk("the rest\n")
         self.wfile.write(b"0\r\n\r\n")
 
@@ -89,7 +90,7 @@ class Front:
         context = ssl.create_default_context(cafile=str(self.root))
         if not believing:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=180)
         return context.wrap_socket(plain, server_hostname=name)
 
 
@@ -120,6 +121,7 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
         **{"RUNTIME_DIRECTORY": str(run), "CREDENTIALS_DIRECTORY": str(folder)},
         **{"HOME": str(run), "XDG_CONFIG_HOME": str(run), "XDG_DATA_HOME": str(run)},
         "PATH": os.environ["PATH"],
+        **left_behind.inside(),
     }
     words = [*wrap, "caddy", "run", "--adapter", "caddyfile", "--config", str(folder / "Caddyfile")]
     with front.log.open("w") as log:
@@ -129,14 +131,14 @@ def running(folder: Path, tls: object, *names: str, wrap: tuple[str, ...] = ()) 
         yield front
     finally:
         caddy.terminate()
-        caddy.wait(30)
+        caddy.wait(180)
         gateway.shutdown()
         gateway.server_close()
 
 
 def _await(front: Front, name: str, caddy: subprocess.Popen[bytes]) -> None:
     """Until it answers by TLS; its certificates come a moment after the port."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while True:
         assert caddy.poll() is None and time.monotonic() < deadline, front.log.read_text()
         try:

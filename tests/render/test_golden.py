@@ -41,6 +41,7 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/systemd/system/ssh.service.d/60-lockstep.conf": ("0644", None, "base"),
         "/etc/systemd/system/user.slice.d/60-lockstep.conf": ("0644", None, "base"),
         "/etc/systemd/system/system.slice.d/60-lockstep.conf": ("0644", None, "base"),
+        "/etc/systemd/system/system-lockstep.slice.d/60-lockstep.conf": ("0644", None, "base"),
         "/etc/default/earlyoom": ("0644", None, "base"),
         "/etc/sysctl.d/60-lockstep.conf": ("0644", None, "base"),
         "/etc/logrotate.d/lockstep": ("0644", None, "base"),
@@ -63,6 +64,7 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/systemd/system/lockstep-gateway-switch.socket": ("0644", "unit", "gateway"),
         "/etc/systemd/system/lockstep-gateway-switch@.service": ("0644", "unit", "gateway"),
         "/etc/systemd/system/lockstep-gateway.service": ("0644", "unit", "gateway"),
+        "/etc/systemd/system/lockstep-gateway.socket": ("0644", "unit", "gateway"),
         "/etc/systemd/system/open-webui.service": ("0644", "unit", "webui"),
         "/etc/systemd/system/lockstep-boot.service": ("0644", "unit", "switch"),
         "/etc/systemd/system/lockstep-memory.service": ("0644", "unit", "switch"),
@@ -71,6 +73,7 @@ def test_who_may_read_what_and_which_step_writes_it() -> None:
         "/etc/systemd/system/lockstep-sense.service": ("0644", "unit", "switch"),
         "/etc/systemd/system/lockstep-sense.timer": ("0644", "unit", "switch"),
         "/etc/sudoers.d/lockstep": ("0440", "sudoers", "switch"),
+        "/etc/needrestart/conf.d/lockstep.conf": ("0644", None, "base"),
     }
 
 

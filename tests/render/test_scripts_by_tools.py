@@ -44,6 +44,31 @@ def test_sudo_accepts_the_operators_rules(host: str, path: str, tmp_path: Path) 
     assert run(["visudo", "-c", "-f", file]).returncode != 0
 
 
+# As needrestart reads a file of conf.d, and asks it about each service that uses an old library.
+NEEDRESTART = """
+use strict; our %nrconf = (override_rc => {q(^dbus) => 0});
+my $text = do { local $/; open my $file, '<', shift; <$file> }; eval $text; die $@ if $@;
+for my $rc (@ARGV) {
+  print "$rc\n" if grep { $rc =~ /$_/ } keys %{$nrconf{override_rc}};
+}
+"""
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_needrestart_leaves_what_serves_alone(host: str, tmp_path: Path) -> None:
+    path = "/etc/needrestart/conf.d/lockstep.conf"
+    (file,) = written(tmp_path, {path: rendered(host)[path].text})
+    checked = run(["perl", "-c", file])
+    assert checked.returncode == 0, checked.stderr
+    ours = [Path(name).name for name in rendered(host) if rendered(host)[name].check == "unit"]
+    kept = [name for name in ours if name.endswith(".service")]
+    assert len(kept) > 5
+    kept += ["docker.service", "containerd.service", "lockstep-tls.service", "dbus.service"]
+    others = ["ssh.service", "my-lockstep-tool.service", "nginx.service", "docker.services"]
+    asked = run(["perl", "-e", NEEDRESTART, file, *kept, *others])
+    assert asked.stdout.split() == kept, asked.stderr
+
+
 def test_the_rules_are_whole_commands_of_one_group() -> None:
     lines = rendered("spark")["/etc/sudoers.d/lockstep"].text.splitlines()
     rules = [line.split() for line in lines if not line.startswith("#")]
@@ -139,7 +164,7 @@ def docker_says(words: list[str]) -> str:
         [docker, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         env={**os.environ, "DOCKER_HOST": "unix:///nonexistent/docker.sock"},
     )
     return result.stderr

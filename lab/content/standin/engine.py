@@ -152,7 +152,7 @@ class _Life:
                 return self.knobs.exit_code
             code = self._ended()
             if code is None and share >= 1.0:
-                return self._loaded()
+                return self._captured() if self.knobs.unsupported_ptx else self._loaded()
             if code is not None:
                 return code
             self.stopping.wait(0.05)
@@ -172,6 +172,16 @@ class _Life:
         if refusal is None or not self.knobs.need_memory:
             return None
         self.log.line("ERROR", f"Scheduler hit an exception: {refusal}")
+        return 1
+
+    def _captured(self) -> int:
+        """As vLLM with an image of CUDA 13.3 on driver 580.159.03 (vllm-project/vllm#47397)."""
+        self.log.line("INFO", "Capturing CUDA graphs (decode, FULL): 0%|")
+        self.log.line(
+            "ERROR",
+            "CUDA error: the provided PTX was compiled with an unsupported toolchain. "
+            "(cudaErrorUnsupportedPtxVersion)",
+        )
         return 1
 
     def _until_the_end(self) -> int:

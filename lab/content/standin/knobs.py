@@ -72,6 +72,8 @@ class Knobs:
     refuse_logprobs: bool = False
     #: Think, whatever the request says.
     always_thinks: bool = False
+    #: End while CUDA graphs are captured, as with a kernel whose PTX is newer than the driver.
+    unsupported_ptx: bool = False
     #: Which nonsense it talks, a name of `corruption.CORRUPTIONS`; "" means none.
     corruption: str = ""
 

@@ -18,6 +18,8 @@ FOLDER = Path("/run/unified-memory")
 TOTAL_GIB = 121.7
 #: Taken by an engine's processes and the CUDA context before it looks (llamastash/llamastash#81).
 START_GIB = 2.7
+#: vLLM's beyond its share once it serves: CUDA context and graphs (vLLM 0.26.0 on an H200).
+BEYOND_GIB = 0.9
 #: SGLang's cache for images (SGLANG_VLM_CACHE_SIZE_MB of 0.5.23).
 IMAGES_GIB = 100 / 1024
 #: What the real weights take; the files of the lab have a few megabytes.
@@ -66,9 +68,10 @@ def _figure(name: str) -> float | None:
 
 
 def taken(serving: Serving, found: float) -> float:
-    """GiB that an engine holds which found so much available."""
-    of = TOTAL_GIB if serving.engine == "vllm" else found
-    return START_GIB + serving.memory_fraction * of
+    """GiB that an engine holds which found so much available: all that its start was promised."""
+    if serving.engine == "vllm":
+        return START_GIB + serving.memory_fraction * TOTAL_GIB + BEYOND_GIB
+    return START_GIB + serving.memory_fraction * found
 
 
 def refused_at_start(serving: Serving, found: float) -> str | None:

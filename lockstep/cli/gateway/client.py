@@ -9,7 +9,7 @@ import click
 
 from lockstep.cli.shared import INVENTORY
 from lockstep.clients.offer import Offer, of_host
-from lockstep.clients.programs import NO_KEY, PROGRAMS, Program, reading
+from lockstep.clients.programs import PROGRAMS, Program, reading
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import choose
 from lockstep.inventory.bound_targets import AUTO
@@ -60,9 +60,10 @@ def client(
 def _notes(program: Program, offer: Offer, key_file: Path | None) -> Iterator[str]:
     if offer.tunnel:
         yield f"First, and as long as you work: {offer.tunnel}"
-    if key_file is None:
-        value = "your key" if offer.keyed else NO_KEY
-        yield f"{program.variable} must hold {value}."
+    if key_file is None and offer.keyed:
+        yield f"{program.variable} must hold your key."
+    elif key_file is None:
+        yield f"{program.variable}: any text; this door needs no key."
     elif not program.reads_file:
         yield f"First: export {program.variable}={reading(key_file)}"
     if offer.authority:

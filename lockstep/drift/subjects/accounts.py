@@ -18,23 +18,14 @@ def _member(row: Row) -> tuple[str, ...]:
     return ("gpasswd", "--add" if row.expected else "--delete", name, group)
 
 
-def _password(row: Row) -> tuple[str, ...]:
-    return ("passwd", *(["--lock"] if row.expected == "locked" else []), row.item)
-
-
-def _keys(row: Row) -> tuple[str, ...]:
-    shown = 'cat "$HOME"/.ssh/authorized_keys'
-    return ("-u", row.item.partition(":")[0], "sh", "-c", shown)
-
-
 KINDS = {
-    "account": Kind(accounts.every, "note", "deploy", extra="userdel {item}"),
+    "account": Kind(accounts.every, "note", "deploy"),
     "account home": Kind(
         accounts.every, "note", mend="usermod --home {expected} {item}", part=True
     ),
     "account shell": Kind(accounts.every, mend="usermod --shell {expected} {item}", part=True),
-    "group": Kind(accounts.every, "note", "deploy", extra="groupdel {item}"),
-    "member": Kind(accounts.every, "warning", "deploy", _member),
+    "group": Kind(accounts.every, "note", "deploy"),
+    "member": Kind(accounts.every),
     # The deploy puts people into groups, and takes nobody out.
     "right": Kind(
         accounts.every,
@@ -43,8 +34,8 @@ KINDS = {
         _member,
         scope="odd",
     ),
-    "password": Kind(accounts.every, mend=_password, part=True),
-    "login key": Kind(accounts.every, mend=_keys),
+    "password": Kind(accounts.every, part=True),
+    "login key": Kind(accounts.every),
 }
 
 

@@ -5,32 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
+from lockstep.drift.subjects.kind import Expectation, Kind, Seen
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.lock.image_reference import PLATFORMS
 from lockstep.onhost.facts import docker
 from lockstep.preflight.docker import way
 
-
-def _restart(row: Row) -> tuple[str, ...]:
-    return ("systemctl", "restart", "docker") if row.item != "version" else ()
-
-
-def _image(row: Row) -> tuple[str, ...]:
-    return ("docker", "rmi" if row.found else "pull", row.item)
-
-
 KINDS = {
-    # Its settings are in a file; Docker reads it when it starts.
-    "docker": Kind(docker.daemon, mend=_restart),
+    # What is installed beside Docker it sees when it starts.
+    "docker": Kind(docker.daemon, mend="systemctl restart docker"),
     "image": Kind(docker.contents, "error", "deploy", scope="nothing"),
-    "other image": Kind(docker.contents, "note", mend=_image),
+    "other image": Kind(docker.contents, "note"),
     # systemd alone starts containers of ours.
     "restart policy": Kind(
         docker.contents, "error", mend="docker update --restart=no {item}", scope="nothing"
     ),
-    "other container": Kind(docker.contents, extra="docker rm -f {item}"),
+    "other container": Kind(docker.contents),
     "volume": Kind(docker.contents, "note"),
 }
 
@@ -51,5 +42,11 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     shown = seen.facts.get("docker", {})
     hooks = [hook for hook in docker.HOOKS if f"hook {hook}" in shown]
     devices = [item.removeprefix("device ") for item in shown]
-    if way(shown.get("version"), hooks, devices) is None:
-        yield Expectation("docker", f"hook {docker.HOOK}")
+    mode = str(shown.get("toolkit mode", ""))
+    if way(shown.get("version"), hooks, devices, mode) is None:
+        refusing = docker.HOOK in hooks
+        yield (
+            Expectation("docker", "toolkit mode", "auto")
+            if refusing
+            else Expectation("docker", f"hook {docker.HOOK}")
+        )

@@ -29,6 +29,8 @@ from lockstep.units.tls_unit import ROOT
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
 _SECRET = "0600 root:root"
+#: The kind of the one fact that matters on a host to which nobody has deployed yet.
+DEPLOYED = "Lockstep"
 
 
 def _token_mode(row: Row) -> tuple[str, ...]:
@@ -38,17 +40,20 @@ def _token_mode(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
+    DEPLOYED: Kind(files.managed, "error", "deploy", scope="nothing"),
     "file": Kind(files.managed, "error", "deploy", scope="nothing", sealed=True),
     "file mode": Kind(files.managed, "error", "deploy", scope="nothing"),
     "folder": Kind(files.managed, "error", "deploy", scope="nothing"),
     "link": Kind(files.managed, "warning", "deploy", scope="nothing"),
     "leftover": Kind(files.leftovers, "warning", "deploy", scope="odd"),
     "script": Kind(files.leftovers, "note", sealed=True),
-    "foreign file": Kind(files.leftovers, mend="rm -r {item}", scope="odd"),
+    # Whose it is, nobody here knows: it is looked at.
+    "foreign file": Kind(files.leftovers, mend="ls -ldR {item}", scope="odd"),
     "secret": Kind(files.secrets, "error", "deploy", scope="nothing"),
     # The next deploy makes a new file.
     "secret entry": Kind(files.secrets, "error", mend="rm {first}", scope="nothing"),
-    "shared key": Kind(files.secrets, "error", "deploy", scope="nothing", sealed=True),
+    # One that no host is expected to have as another has it is compared.
+    "shared key": Kind(files.secrets, "error", "deploy", part=True, sealed=True),
     "hub token": Kind(files.secrets, "note", sealed=True),
     "hub token mode": Kind(files.secrets, "error", mend=_token_mode, scope="nothing"),
 }
@@ -103,6 +108,11 @@ def _shared_modes(this: Intended) -> dict[str, str]:
     return {path: mode for modes in every for path, mode in modes.items()}
 
 
+def is_deployed_to(facts: Facts) -> bool:
+    """Whether programs of ours are there: every deploy writes them first."""
+    return any(path.startswith(f"{PROGRAMS}/") for path in facts.get("file", {}))
+
+
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
     for file in this.all_files:
@@ -135,9 +145,12 @@ def shared_keys(this: Intended, facts: Mapping[str, Facts]) -> Iterator[Expectat
     """That a host has the keys that it shares as the other hosts have them.
 
     The deploy carries a key from the first host to the others: the first one counts that shows
-    it. That a key is missing, `expected` asks. `facts` are of all hosts that answered, by name.
+    it. One that devices of people know is replaced by nobody: it is only compared. That a key is
+    missing, `expected` asks. `facts` are of all hosts that answered, by name.
     """
     for key in this.shared_keys:
+        if key.announcement:
+            continue
         found = (facts.get(name, {}).get("shared key", {}) for name in key.hosts)
         first = next((keys[key.path] for keys in found if key.path in keys), None)
         if first is not None:

@@ -15,7 +15,7 @@ def _again(row: Row) -> tuple[str, ...]:
     return ("systemctl", "restart", CAP_UNIT) if row.item == "gpu-cap" else ()
 
 
-KINDS = {"gpu": Kind(gpu.findings, mend=_again, extra=_again, scope="odd")}
+KINDS = {"gpu": Kind(gpu.findings, mend=_again, scope="odd")}
 
 
 def questions(this: Intended) -> dict[Reader, dict[str, Any]]:

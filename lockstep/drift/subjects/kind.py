@@ -12,8 +12,8 @@ from typing import Literal, NamedTuple
 
 from lockstep.files.sent import Reader
 
-Severity = Literal["error", "warning", "note"]
-How = Literal["deploy", "by hand", "reboot"]
+Severity = Literal["error", "warning", "differs", "note"]
+How = Literal["deploy", "by hand", "reboot", "decide"]
 Facts = Mapping[str, Mapping[str, str]]
 ANY = "present"
 
@@ -38,10 +38,10 @@ class Kind:
     Attributes:
         reader: What finds it on a host.
         severity: How much it matters: an "error" breaks or endangers serving, a "warning" makes
-            hosts unequal in what they do, a "note" in what they hold.
+            hosts unequal in what they do, a "note" in what they hold. Hosts that only differ have
+            "differs" instead.
         how: Who puts right what inventory or record ask for.
-        mend: What to type on the host.
-        extra: The same for what only this host has.
+        mend: What to type on the host for that.
         scope: What else than the expected is drift: "hosts" have different ones, "nothing", or
             whatever is "odd", because nothing asks for it.
         part: Whether it is a part of something else, of which another kind says that it is missing.
@@ -52,20 +52,18 @@ class Kind:
     severity: Severity = "warning"
     how: How | Callable[[Row], How] = "by hand"
     mend: Remedy = ""
-    extra: Remedy = ""
     scope: Literal["hosts", "nothing", "odd"] = "hosts"
     part: bool = False
     sealed: bool = False
 
     def remedy(self, row: Row) -> tuple[str, ...]:
         """The words of the command for a row, without sudo."""
-        mend = self.extra if self.extra and row.expected is None else self.mend
-        if callable(mend):
-            return mend(row)
+        if callable(self.mend):
+            return self.mend(row)
         values = {**row._asdict(), "first": row.item.partition(" ")[0]}
-        if any(value is None and f"{{{name}}}" in mend for name, value in values.items()):
+        if any(value is None and f"{{{name}}}" in self.mend for name, value in values.items()):
             return ()
-        return tuple(word.format(**values) for word in mend.split())
+        return tuple(word.format(**values) for word in self.mend.split())
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,17 @@ from lockstep.drift.subjects.kind import Expectation, How, Kind, Row, Seen, ther
 from lockstep.host.intended import Intended
 from lockstep.onhost.facts import machine
 from lockstep.preflight import dgx_os
+from lockstep.preflight.hardware import is_toolkit
 
-_AFTER_BOOT = ("release", "build", "reboot pending")
+_PENDING = "reboot pending"
 
 
 def _how(row: Row) -> How:
-    return "reboot" if row.item in _AFTER_BOOT else "by hand"
+    return "reboot" if row.item == _PENDING else "by hand"
 
 
 def _boot(row: Row) -> tuple[str, ...]:
-    return ("systemctl", "reboot") if row.item in _AFTER_BOOT else ()
+    return ("systemctl", "reboot") if row.item == _PENDING else ()
 
 
 def _cdi(row: Row) -> tuple[str, ...]:
@@ -28,32 +29,19 @@ def _cdi(row: Row) -> tuple[str, ...]:
     return ("nvidia-ctk", "cdi", "generate", f"--output={row.item}")
 
 
-def _swap(row: Row) -> tuple[str, ...]:
-    if not row.item.startswith("swap "):
-        return ()
-    return ("swapoff" if row.expected is None else "swapon", row.item.removeprefix("swap "))
-
-
-def _clock(row: Row) -> tuple[str, ...]:
-    """The zone as elsewhere, or a time server."""
-    if row.item == "zone" and row.expected:
-        return ("timedatectl", "set-timezone", row.expected)
-    return ("timedatectl", "set-ntp", "true")
-
-
 KINDS = {
     "kernel": Kind(machine.kernel, "warning", _how, _boot),
     "firmware": Kind(machine.firmware),
     "driver": Kind(machine.driver, "error", "reboot"),
     "DGX OS": Kind(machine.system),
     "CUDA": Kind(machine.system, "error", sealed=True),
-    "CDI": Kind(machine.driver, mend=_cdi, sealed=True),
+    "CDI": Kind(machine.driver, sealed=True),
     "CDI driver": Kind(machine.driver, "error", mend=_cdi, scope="nothing"),
-    "memory": Kind(machine.memory, mend=_swap),
+    "memory": Kind(machine.memory),
     "mount": Kind(machine.memory),
-    "clock": Kind(machine.clock, mend=_clock),
+    "clock": Kind(machine.clock),
     # Made of the time there, and of when it was asked.
-    "clock offset": Kind(machine.clock, "error", mend=_clock, scope="nothing"),
+    "clock offset": Kind(machine.clock, "error", mend="timedatectl set-ntp true", scope="nothing"),
 }
 
 
@@ -61,12 +49,13 @@ def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:
     """See `subjects.expected`."""
     wanted, facts = this.plan.settings.expected, seen.facts
     yield Expectation("kernel", "architecture", wanted.architecture)
-    yield Expectation("kernel", "reboot pending", "no")
+    yield Expectation("kernel", _PENDING, "no")
     if wanted.dgx_os:
         text = f"DGX OS {wanted.dgx_os}"
         key = dgx_os.deciding(facts.get("DGX OS", {}))
         yield Expectation("DGX OS", key, text, lambda found: dgx_os.matches(found, wanted.dgx_os))
-    yield Expectation("CUDA", "nvcc", wanted.cuda_toolkit)
+    toolkit = wanted.cuda_toolkit
+    yield Expectation("CUDA", "nvcc", toolkit, lambda found: is_toolkit(found, toolkit))
     yield there("CUDA", "ptxas")
     yield Expectation("driver", "nvidia-smi", "answers")
     yield Expectation("driver", "compute capability", wanted.compute_capability, if_there=True)

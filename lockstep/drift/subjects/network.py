@@ -17,32 +17,18 @@ from lockstep.onhost.facts import firewall, network
 
 # Any address of the host beyond loopback.
 _OWN = "(own)"
-
-
-def _listener(row: Row) -> tuple[str, ...]:
-    protocol, address, _ = row.item.split(" ", 2)
-    port = address.rpartition(":")[2]
-    if row.expected is not None or port == "*":
-        return ()
-    return ("ss", "-lnp", f"--{protocol}", f"sport = :{port}")
+# Every address of the host.
+_EVERY = ("0.0.0.0", "::")
 
 
 def _opener(row: Row) -> tuple[str, ...]:
     return ("ss", "-ltnp", f"sport = :{row.item.rpartition(':')[2]}")
 
 
-def _mtu(row: Row) -> tuple[str, ...]:
-    """The size of packets as elsewhere, until the next boot."""
-    name, _, key = row.item.partition(" ")
-    if key != "mtu" or row.expected is None or row.found is None:
-        return ()
-    return ("ip", "link", "set", name, "mtu", row.expected)
-
-
 KINDS = {
-    "socket": Kind(network.sockets, mend=_listener),
+    "socket": Kind(network.sockets),
     "exposed port": Kind(network.sockets, "error", mend=_opener, scope="odd"),
-    "network": Kind(network.interfaces, mend=_mtu),
+    "network": Kind(network.interfaces),
     "firewall": Kind(firewall.every, sealed=True),
     # Its unit sets it up again and again: what is missing is the module, or the way there.
     "netconsole": Kind(network.netconsole, mend=f"systemctl status {SENDER}", scope="odd"),
@@ -66,24 +52,29 @@ def _ports(this: Intended) -> dict[str, list[str]]:
     webui = this.plan.settings.webui
     found: dict[str, list[str]] = {}
     for target in this.plan.targets:
-        found.setdefault(str(target.port), []).append(_shown(target.data.bind))
+        found.setdefault(str(target.port), []).extend(_reader_addresses(target.data.bind))
         if target.engine_port is not None:
             found.setdefault(str(target.engine_port), []).append(LOOPBACK)
     gateway = this.plan.settings.gateway
     found[str(gateway.port)] = [LOOPBACK]
     if gateway.open_port is not None:
-        found.setdefault(str(gateway.open_port), []).append(_shown(gateway.bind))
+        found.setdefault(str(gateway.open_port), []).extend(_reader_addresses(gateway.bind))
     if this.plan.peers:
         found[str(gateway.port)].append(_OWN)
     if webui.enabled:
-        found.setdefault(str(webui.port), []).append(_shown(webui.bind))
+        found.setdefault(str(webui.port), []).extend(_reader_addresses(webui.bind))
     if this.plan.backups.of:
         found[str(this.plan.settings.backup.port)] = [_OWN]
     for port, addresses in stack.listening(this.plan).items():
-        found[str(port)] = [_shown(address) for address in addresses]
+        found[str(port)] = [shown for address in addresses for shown in _reader_addresses(address)]
     return found
 
 
-def _shown(bind: str) -> str:
-    """An address to listen at as the reader shows it."""
-    return bind if bind in ("0.0.0.0", "::") or is_loopback(bind) else _OWN
+def _reader_addresses(bind: str) -> tuple[str, ...]:
+    """An address to listen at as the reader may show it.
+
+    A program in Go, as Caddy, takes either word for every address for both, and listens at "::".
+    """
+    if bind in _EVERY:
+        return _EVERY
+    return (bind,) if is_loopback(bind) else (_OWN,)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
-from lockstep.files.managed_file import SYSTEMD, TOOLS_VENV, UV_VENV
+from lockstep.drift.subjects.kind import Expectation, How, Kind, Row, Seen
+from lockstep.files.managed_file import PROGRAMS, SYSTEMD, TOOLS_VENV, UV_VENV
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
@@ -37,22 +37,18 @@ READ_AT_START = {
 }
 
 
-def _mode(row: Row) -> tuple[str, ...]:
-    if not (row.expected and row.found):
-        return ()
-    octal, _, owner = row.expected.partition(" ")
-    if row.found.startswith(octal):
-        return ("chown", owner, row.item)
-    return ("chmod", octal, row.item)
+def _restarted_by(row: Row) -> How:
+    """A deploy restarts what runs older programs of ours."""
+    return "deploy" if f" {PROGRAMS}/" in row.item else "by hand"
 
 
 KINDS = {
-    # One that the others do not have is looked at first.
-    "setting": Kind(files.settings, extra="rm {item}", sealed=True),
-    "setting mode": Kind(files.settings, mend=_mode, part=True),
-    "older process": Kind(units.every, mend="systemctl restart {first}", scope="odd"),
-    # Until the next boot.
-    "sysctl": Kind(machine.settings, "warning", "deploy", "sysctl -w {item}={expected}"),
+    "setting": Kind(files.settings, sealed=True),
+    "setting mode": Kind(files.settings, part=True),
+    "older process": Kind(
+        units.every, how=_restarted_by, mend="systemctl restart {first}", scope="odd"
+    ),
+    "sysctl": Kind(machine.settings, "warning", "deploy"),
 }
 
 

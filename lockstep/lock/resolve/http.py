@@ -251,4 +251,6 @@ def _reason(fault: BaseException) -> str:
     text = without_credentials(str(fault))
     # urllib3 puts the cause last: "HTTPConnectionPool(…): … (Caused by X('<object>: cause'))".
     text = text.rpartition("Caused by ")[2].rpartition(": ")[2] or text
-    return text.strip("()'\" ")[:80] or type(fault).__name__
+    text = text.strip("()'\" ")[:80]
+    # The last bracket may have been one of urllib3's, or of the cause's own.
+    return text + ")" * (text.count("(") - text.count(")")) or type(fault).__name__

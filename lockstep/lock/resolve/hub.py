@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
@@ -18,6 +19,7 @@ from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
 from lockstep.lock.resolve.http import Answer, Network, ask, without_credentials
 from lockstep.models import gguf
+from lockstep.models.architecture import experts
 
 # A page holds 1000 files, the largest known repositories a few hundred.
 MOST_PAGES = 100
@@ -60,7 +62,17 @@ def resolve_model(
     if content.get("gated"):
         _check_access(item, hub, commit, files[0].path, proxy, token)
     files = tuple(sorted(files, key=lambda file: file.path))
-    return ModelPin(item.revision, commit, files, partial=bool(item.files))
+    pin = ModelPin(item.revision, commit, files, partial=bool(item.files))
+    if not item.experts or not pin.configuration:
+        return pin
+    url = f"{hub}/{quote(item.id)}/resolve/{commit}/{pin.configuration}"
+    answer = ask(url, proxy=proxy, token=token)
+    if answer.status != 200:
+        raise _refusal(item, answer, shown, token)
+    content = answer.json()
+    if not isinstance(content, dict):
+        raise _strange(item, answer, f"{pin.configuration} that is no mapping")
+    return replace(pin, experts=experts(content))
 
 
 def hub_token(given: Source | None = None) -> str | None:

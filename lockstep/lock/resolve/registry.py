@@ -22,6 +22,10 @@ _MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
 )
 _ACCEPT = {"Accept": ", ".join((*_INDEXES, *_MANIFESTS))}
+_CUDA = (
+    re.compile(r"^CUDA_VERSION=(\d+\.\d+(?:\.\d+)?)", re.MULTILINE),
+    re.compile(r"^NVIDIA_REQUIRE_CUDA=.*?cuda>=(\d+\.\d+)", re.MULTILINE),
+)
 _PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -34,20 +38,31 @@ def resolve_image(item: ImageWanted, network: Network) -> ImagePin:
     repository = _Repository(item.reference, reference, network)
     wanted = PLATFORMS.get(item.architecture, f"linux/{item.architecture}")
     digest, manifest = repository.manifest(reference.digest or reference.tag or "latest")
-    if "manifests" in manifest:
+    indexed = "manifests" in manifest
+    if indexed:
         digest, manifest = repository.manifest(_choose(manifest, wanted, item.reference))
-    else:
-        config = manifest.get("config")
-        named = str(config.get("digest", "")) if isinstance(config, dict) else ""
-        if not named.startswith("sha256:"):
-            raise _unknown(manifest, item.reference)
-        found = _platform(repository.blob(named))
-        if found != wanted:
-            raise _no_build(item.reference, wanted, found)
-    if not isinstance(manifest.get("layers"), list):
+    named = manifest.get("config")
+    blob = str(named.get("digest", "")) if isinstance(named, dict) else ""
+    if not blob.startswith("sha256:") or not isinstance(manifest.get("layers"), list):
         raise _unknown(manifest, item.reference)
+    config = repository.blob(blob)
+    found = _platform(config)
+    # Of several, the index says which is whose.
+    if not indexed and found != wanted:
+        raise _no_build(item.reference, wanted, found)
     size = sum(int(layer.get("size", 0)) for layer in manifest["layers"])
-    return ImagePin(digest, item.architecture, size)
+    return ImagePin(digest, item.architecture, size, cuda=_cuda(config))
+
+
+def _cuda(config: dict[str, Any]) -> str:
+    """The CUDA of an image, by the variables that NVIDIA's base images set."""
+    inner = config.get("config")
+    variables = inner.get("Env") if isinstance(inner, dict) else None
+    text = "\n".join(map(str, variables)) if isinstance(variables, list) else ""
+    for pattern in _CUDA:
+        if found := pattern.search(text):
+            return found[1]
+    return ""
 
 
 class _Repository:

@@ -22,11 +22,16 @@ from pathlib import Path
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.records import deploys, generations
-from lockstep.onhost.records.restic import Config, Repository, Saved, config
+from lockstep.onhost.records.restic import Config, NoneYet, Repository, Saved, config
 from lockstep.onhost.webui import data, record, update
 
 #: Of the snapshots that the policy keeps.
 TAG = "nightly"
+#: A copy on the disk of what it is a copy of is none once the disk is lost.
+ONE_DISK = (
+    "warning: this backup lies on the disk of what it is a backup of, and is lost with it. "
+    "Remedy: name a place elsewhere in `backup.to`, and deploy (docs/backup.md)"
+)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -86,6 +91,8 @@ def now(paths: layout.Paths, found: Config) -> None:
     if wrong:
         raise errors.Problem("; ".join(wrong))
     atomic.write_json(paths.backup_record, {"at": at}, mode=0o600)
+    if all(each.on_this_disk for each in _repositories(paths, found)):
+        output.say(ONE_DISK)
 
 
 def listed(paths: layout.Paths, found: Config) -> dict[str, object]:
@@ -95,8 +102,11 @@ def listed(paths: layout.Paths, found: Config) -> dict[str, object]:
     for each in _repositories(paths, found):
         try:
             places[each.place] = {"snapshots": [_shown(one, place) for one in each.saved()]}
+        except NoneYet:
+            places[each.place] = {"none_yet": True, "snapshots": []}
         except errors.Problem as error:
             places[each.place] = {"fault": str(error), "snapshots": []}
+        places[each.place]["on_this_disk"] = each.on_this_disk
     return {"password": str(Repository(paths).password), "places": places}
 
 

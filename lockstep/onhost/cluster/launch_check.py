@@ -24,7 +24,7 @@ _TARGETS, _WEIGHTS = "/etc/lockstep/targets.json", "/etc/lockstep/served-weights
 
 def gather(target: config.Target, cluster: topology.Cluster, paths: layout.Paths) -> Facts:
     """The facts of one target on this member; what cannot be read says so in its value."""
-    record = next(iter(generations.records(paths)), None)
+    record = _in_force(target, paths)
     facts = {
         "kernel": os.uname().release,
         "driver": _driver(paths),
@@ -36,6 +36,17 @@ def gather(target: config.Target, cluster: topology.Cluster, paths: layout.Paths
     if record and record["engine"].get("folder") and target.image is None:
         facts["engine"] = _engine(paths.root / record["engine"]["folder"].lstrip("/"))
     return {**facts, **{f"weights {model}": _weights(model, paths) for model in target.weights}}
+
+
+def _in_force(target: config.Target, paths: layout.Paths) -> generations.Record | None:
+    """The record whose files of the target are here.
+
+    A deploy starts the group before it has ended well, and one that failed may have written none.
+    """
+    known = [generations.begun(paths), generations.newest(paths)]
+    found = [record for record in known if record]
+    here = (record for record in found if not _differing(target, record, paths))
+    return next(here, found[-1] if found else None)
 
 
 def differences(found: Mapping[str, Facts]) -> list[str]:
@@ -65,17 +76,24 @@ def _mtu(cluster: topology.Cluster, paths: layout.Paths) -> str:
 
 def _changed(target: config.Target, record: generations.Record | None, paths: layout.Paths) -> str:
     """Files of the target that are not as the deploy left them, and drop-ins of its unit."""
-    texts = {file["path"]: file["text"] for file in record["files"]} if record else {}
-    unit = f"/etc/systemd/system/{target.unit}"
-    started = {path for path in texts if path in texts.get(unit, "")}
-    known = {_TARGETS, _WEIGHTS, unit, *started} & texts.keys()
-    changed = {path for path in known if _text(paths.root / path.lstrip("/")) != texts[path]}
+    changed = _differing(target, record, paths)
     asked = ["systemctl", "show", "--property=DropInPaths", "--", target.unit]
     for line in runner.run(asked, timeout=30).stdout.splitlines():
         if line.startswith("DropInPaths="):
             changed |= set(line.partition("=")[2].split())
     each = (f"{path} ({_hash(_text(paths.root / path.lstrip('/')))})" for path in sorted(changed))
     return ", ".join(each) or "nothing"
+
+
+def _differing(
+    target: config.Target, record: generations.Record | None, paths: layout.Paths
+) -> set[str]:
+    """Files of the target that are not as a record has them."""
+    texts = {file["path"]: file["text"] for file in record["files"]} if record else {}
+    unit = f"/etc/systemd/system/{target.unit}"
+    started = {path for path in texts if path in texts.get(unit, "")}
+    known = {_TARGETS, _WEIGHTS, unit, *started} & texts.keys()
+    return {path for path in known if _text(paths.root / path.lstrip("/")) != texts[path]}
 
 
 def _engine(folder: Path) -> str:

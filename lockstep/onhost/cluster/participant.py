@@ -225,7 +225,7 @@ class Member:
         host = self.host
         shown = units.show(target.unit for target in host.targets.values())
         if name is not None:
-            docker = docker_api.Docker(self.paths.docker_socket, timeout=60)
+            docker = docker_api.Docker(self.paths.docker_socket, precheck.DOCKER_S)
             precheck.Precheck(host, self.paths, docker, shown).check(host.target(name))
         up = [t.name for t in host.targets.values() if shown[t.unit].state in ("hot", "loading")]
         return up[0] if up else None

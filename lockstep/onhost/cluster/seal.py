@@ -1,8 +1,9 @@
 """Messages between the members of a cluster: sealed with a key that all of them have.
 
-Every request carries its time, a nonce and an HMAC-SHA256 over cluster, recipient, verb, time,
-nonce and body; the answer's seal covers the request's nonce, so an old answer fits no new request.
-Nothing is secret in them, so they are not encrypted.
+Every request carries a ticket of its recipient, a nonce and an HMAC-SHA256 over cluster, recipient,
+verb, ticket, nonce and body; the answer's seal covers the request's nonce, so an old answer fits no
+new request. A ticket is the recipient's process and the time by its own clock, and comes with each
+of its answers: no two clocks are compared. Nothing is secret in them, so they are not encrypted.
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ from pathlib import Path
 
 from lockstep.onhost.core import errors, layout
 
-#: How old a request may be, and how far two clocks may be apart, seconds.
-WINDOW_S = 60.0
-TIME, NONCE, SEAL = "X-Lockstep-Time", "X-Lockstep-Nonce", "X-Lockstep-Seal"
+#: For how long a ticket serves, seconds by the clock of who gave it.
+TICKET_S = 60.0
+TICKET, NONCE, SEAL = "X-Lockstep-Ticket", "X-Lockstep-Nonce", "X-Lockstep-Seal"
 _LEAST_KEY = 32
 
 
 class Refused(Exception):
-    """A request whose seal, time or nonce is wrong; `known` when the sender has the key."""
+    """A request whose seal is wrong: its sender has not our key."""
 
-    def __init__(self, why: str, known: bool = False) -> None:
-        super().__init__(why)
-        self.known = known
+
+class Repeated(Exception):
+    """A request of somebody with the key that was taken before."""
+
+
+class Stale(Exception):
+    """A request of somebody with the key and without a ticket of ours that still serves."""
 
 
 def key(paths: layout.Paths, cluster: str) -> bytes:
@@ -51,21 +56,23 @@ def key(paths: layout.Paths, cluster: str) -> bytes:
     return found
 
 
-def request(key: bytes, cluster: str, recipient: str, verb: str, body: bytes) -> dict[str, str]:
-    """Headers of a new request to the member called `recipient`."""
-    stamp, nonce = f"{time.time():.3f}", secrets.token_hex(16)
-    parts = ("request", cluster, recipient, verb, stamp, nonce)
-    return {TIME: stamp, NONCE: nonce, SEAL: _seal(key, parts, body)}
+def request(
+    key: bytes, cluster: str, recipient: str, verb: str, body: bytes, ticket: str
+) -> dict[str, str]:
+    """Headers of a new request to the member called `recipient`; "" where it gave no ticket yet."""
+    nonce = secrets.token_hex(16)
+    parts = ("request", cluster, recipient, verb, ticket, nonce)
+    return {TICKET: ticket, NONCE: nonce, SEAL: _seal(key, parts, body)}
 
 
-def answer(key: bytes, nonce: str, status: int, body: bytes) -> str:
-    """The seal of an answer to the request of that nonce."""
-    return _seal(key, ("answer", nonce, str(status)), body)
+def answer(key: bytes, nonce: str, status: int, ticket: str, body: bytes) -> str:
+    """The seal of an answer to the request of that nonce, with the ticket for the next one."""
+    return _seal(key, ("answer", nonce, str(status), ticket), body)
 
 
-def fits(seal: str, key: bytes, nonce: str, status: int, body: bytes) -> bool:
+def fits(seal: str, key: bytes, nonce: str, status: int, ticket: str, body: bytes) -> bool:
     """Whether an answer's seal is right."""
-    return hmac.compare_digest(seal.encode(), answer(key, nonce, status, body).encode())
+    return hmac.compare_digest(seal.encode(), answer(key, nonce, status, ticket, body).encode())
 
 
 def _seal(key: bytes, parts: tuple[str, ...], body: bytes) -> str:
@@ -74,14 +81,18 @@ def _seal(key: bytes, parts: tuple[str, ...], body: bytes) -> str:
 
 
 class Guard:
-    """Lets each request in once. `now` is Unix time."""
+    """Lets each request in once. `now` is of a clock that only goes forward, seconds."""
 
-    def __init__(self, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
+        # What the process before this one has let in has another.
+        self._process = secrets.token_hex(16)
         self._seen: dict[str, float] = {}
         self._lock = threading.Lock()
-        # What was sealed before this process began may have been let in by the one before it.
-        self._began = now()
+
+    def ticket(self) -> str:
+        """What lets a request in from now on."""
+        return f"{self._process} {self._now():.3f}"
 
     def check(
         self,
@@ -92,24 +103,28 @@ class Guard:
         headers: dict[str, str],
         body: bytes,
     ) -> None:
-        """Refused unless the request is sealed with `key`, of now, and new."""
-        stamp, nonce = headers.get(TIME, ""), headers.get(NONCE, "")
-        parts = ("request", cluster, recipient, verb, stamp, nonce)
+        """Let a request in that is sealed with `key`, has a ticket that serves, and is new.
+
+        Raises:
+            Refused, Stale or Repeated: it is not.
+        """
+        ticket, nonce = headers.get(TICKET, ""), headers.get(NONCE, "")
+        parts = ("request", cluster, recipient, verb, ticket, nonce)
         wanted = _seal(key, parts, body)
         if not hmac.compare_digest(headers.get(SEAL, "").encode(), wanted.encode()):
             raise Refused("wrong seal: the two have different keys")
-        now, sent = self._now(), float(stamp)
-        if abs(now - sent) > WINDOW_S:
-            raise Refused(
-                f"a message of {abs(now - sent):.0f} s {'ago' if sent < now else 'ahead'}, at most "
-                f"{WINDOW_S:.0f} are taken: the clocks differ. Remedy: timedatectl on both",
-                known=True,
-            )
-        if sent <= self._began:
-            raise Refused("sealed before this agent began: ask again", known=True)
+        now, until = self._now(), self._until(ticket)
+        if until <= now:
+            raise Stale("its ticket does not serve any more: ask again with the one given")
         with self._lock:
-            self._seen = {each: until for each, until in self._seen.items() if until > now}
+            self._seen = {each: last for each, last in self._seen.items() if last > now}
             if nonce in self._seen:
-                raise Refused("this message has been taken before", known=True)
-            # Until it is too old, also by a clock that runs ahead.
-            self._seen[nonce] = now + 2 * WINDOW_S
+                raise Repeated("this message has been taken before")
+            self._seen[nonce] = until
+
+    def _until(self, ticket: str) -> float:
+        """When a ticket ends; minus infinity for one that this process has not given."""
+        process, _, given = ticket.partition(" ")
+        if process != self._process:
+            return float("-inf")
+        return float(given) + TICKET_S

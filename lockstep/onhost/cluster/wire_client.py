@@ -6,7 +6,7 @@ import http.client
 import json
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lockstep.onhost.cluster import seal
@@ -14,6 +14,8 @@ from lockstep.onhost.core import errors, layout, topology
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
+#: Status of an answer that has a ticket, and nothing was done.
+STALE = 428
 
 #: What members say to each other: a question's body, or an answer.
 Answer = dict[str, Any]
@@ -30,10 +32,15 @@ class Refusal(errors.Problem):
 
 @dataclass(frozen=True)
 class Caller:
-    """Asks members of one cluster."""
+    """Asks members of one cluster.
+
+    Attributes:
+        tickets: Member → the newest ticket that it gave (`seal`).
+    """
 
     cluster: topology.Cluster
     key: bytes
+    tickets: dict[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, cluster: topology.Cluster, paths: layout.Paths) -> Caller:
@@ -49,7 +56,21 @@ class Caller:
     ) -> Answer:
         """One question. Unreachable, or Refusal with the member's reason and exit code."""
         data = json.dumps(body or {}).encode()
-        headers = seal.request(self.key, self.cluster.name, member.name, verb, data)
+        status, answer = self._post(member, verb, data, timeout)
+        if status == STALE:
+            # Its agent is another process now, or was not asked for long.
+            status, answer = self._post(member, verb, data, timeout)
+        found: Answer = json.loads(answer)
+        if status != 200:
+            raise Refusal(f"{member.name}: {found['problem']}", int(found["code"]))
+        return found
+
+    def _post(
+        self, member: topology.Member, verb: str, data: bytes, timeout: float
+    ) -> tuple[int, bytes]:
+        """Status and body of one sealed answer; its ticket is kept for the next question."""
+        ticket = self.tickets.get(member.name, "")
+        headers = seal.request(self.key, self.cluster.name, member.name, verb, data, ticket)
         # From the fabric's own address: the agents know each other by it.
         source, place = (self.cluster.me.address, 0), (member.address, self.cluster.port)
         connection = http.client.HTTPConnection(*place, timeout=timeout, source_address=source)
@@ -62,13 +83,12 @@ class Caller:
         finally:
             connection.close()
         given, nonce = response.headers.get(seal.SEAL, ""), headers[seal.NONCE]
-        if not seal.fits(given, self.key, nonce, response.status, answer):
+        ticket = response.headers.get(seal.TICKET, "")
+        if not seal.fits(given, self.key, nonce, response.status, ticket, answer):
             why = "its answer has no seal of ours: its key is another one"
             raise self._silent(member, why)
-        found: Answer = json.loads(answer)
-        if response.status != 200:
-            raise Refusal(f"{member.name}: {found['problem']}", int(found["code"]))
-        return found
+        self.tickets[member.name] = ticket
+        return response.status, answer
 
     def ask_all(
         self, members: Iterable[topology.Member], verb: str, body: Answer | None = None

@@ -113,11 +113,12 @@ class Handler(BaseHTTPRequestHandler):
         headers = dict(self.headers.items())
         try:
             self.server.guard.check(key, name, cluster.me.name, verb, headers, body)
-        except seal.Refused as why:
-            if why.known:
-                self._answer(key, 403, {"problem": str(why), "code": errors.EXIT_FAILED})
-            else:
-                http_listener.empty(self, 401)
+        except seal.Refused:
+            http_listener.empty(self, 401)
+            return
+        except (seal.Stale, seal.Repeated) as why:
+            status = wire_client.STALE if isinstance(why, seal.Stale) else 403
+            self._answer(key, status, {"problem": str(why), "code": errors.EXIT_FAILED})
             return
         self._answer(key, *self._act(cluster, verb, body))
 
@@ -134,9 +135,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _answer(self, key: bytes, status: int, found: Answer) -> None:
         body = json.dumps(found).encode()
-        nonce = self.headers.get(seal.NONCE, "")
+        nonce, ticket = self.headers.get(seal.NONCE, ""), self.server.guard.ticket()
         self.send_response(status)
-        self.send_header(seal.SEAL, seal.answer(key, nonce, status, body))
+        self.send_header(seal.TICKET, ticket)
+        self.send_header(seal.SEAL, seal.answer(key, nonce, status, ticket, body))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

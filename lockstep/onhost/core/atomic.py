@@ -9,7 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-#: Of a new file before it has its name. A deploy removes what a killed program left behind.
+from lockstep.onhost.core import process
+
+#: Begins the name of a new file before it has its own; the process that writes it comes next.
 PREFIX = ".lockstep-"
 #: Names or ids of account and group; None: those of this process.
 Owner = tuple[str | int, str | int] | None
@@ -27,7 +29,7 @@ def write(path: Path, text: str, *, mode: int = 0o644, owner: Owner = None) -> N
     """
     private = mode & 0o077 == 0
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if private else 0o755)
-    handle, name = tempfile.mkstemp(prefix=PREFIX, dir=path.parent)
+    handle, name = tempfile.mkstemp(prefix=unfinished(), dir=path.parent)
     new = Path(name)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape") as file:
@@ -58,10 +60,23 @@ def read_json(path: Path) -> Any:
 
 def link(path: Path, target: str) -> None:
     """Replace a symbolic link, or what is in its place."""
-    new = path.with_name(f"{PREFIX}{path.name}.{os.getpid()}")
+    new = path.with_name(f"{unfinished()}{path.name}")
     new.unlink(missing_ok=True)
     new.symlink_to(target)
     new.replace(path)
+
+
+def unfinished() -> str:
+    """What the name of a new file or folder of this process begins with until it has its own."""
+    return f"{PREFIX}{os.getpid()}-{process.start_of(os.getpid())}-"
+
+
+def is_left(path: Path) -> bool:
+    """Whether a file with such a name was left by a program that was killed."""
+    pid, _, rest = path.name.removeprefix(PREFIX).partition("-")
+    start = rest.partition("-")[0]
+    # Versions before 2026-11-26 named no process.
+    return not (pid.isdigit() and start.isdigit() and process.is_alive(int(pid), int(start)))
 
 
 def flush(path: Path) -> None:

@@ -78,7 +78,11 @@ class Target:
     def need(self) -> Need:
         """What it needs of the unified memory before it starts."""
         return Need(
-            self.memory_gib, self.memory_share, self.memory_of_total, self.memory_beside_gib
+            self.memory_gib,
+            self.memory_share,
+            self.memory_of_total,
+            self.memory_beside_gib,
+            max(self.floor_loading_gib, self.floor_serving_gib),
         )
 
 

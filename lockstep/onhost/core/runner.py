@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from lockstep.onhost.core import errors
+
+# How long a program may take to be gone that was killed, seconds.
+_KILLED_S = 1.0
 
 
 def run(
@@ -16,14 +20,27 @@ def run(
     `env` is its whole environment; None: ours. Problem when the program is missing or does
     not end within `timeout` seconds.
     """
+    pipe = subprocess.PIPE
     try:
-        return subprocess.run(
-            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout, env=env
+        child = subprocess.Popen(
+            list(argv), stdout=pipe, stderr=pipe, text=True, errors="replace", env=env
         )
     except FileNotFoundError as error:
         raise errors.Problem(f"{argv[0]}: command not found") from error
-    except subprocess.TimeoutExpired as error:
-        raise errors.Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
+    try:
+        out, said = child.communicate(timeout=timeout)
+    except BaseException as error:
+        child.kill()
+        # One that hangs in a driver cannot be killed, and is not waited for.
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(_KILLED_S)
+        for end in (child.stdout, child.stderr):
+            if end is not None:
+                end.close()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise errors.Problem(f"{argv[0]} did not answer within {timeout:.0f} s") from error
+        raise
+    return subprocess.CompletedProcess(list(argv), child.returncode, out, said)
 
 
 def must(*argv: str, timeout: float = 60.0) -> str:

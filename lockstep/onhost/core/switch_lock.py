@@ -1,23 +1,22 @@
 """The switch lock: one switch at a time on a host, with the name of its operator.
 
-The kernel drops the lock with its holder, however that dies; the file's text only says who it was.
+The kernel drops the lock with its holder, however that dies. Only root can open it; the note of who
+holds it is for every account.
 """
 
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lockstep.onhost.core import errors, output
+from lockstep.onhost.core import errors, file_lock, output
 
-# `holder` takes a shared lock for an instant; that must not look like a second operator.
+# A note goes an instant before its lock: who waited for its end is no second operator.
 _GRACE_S = 1.0
 
 
@@ -31,8 +30,6 @@ class Holder:
     since: float
 
     def __str__(self) -> str:
-        if not self.pid:
-            return "somebody else is switching"
         age = output.duration(max(0.0, time.time() - self.since))
         return f"{self.user} is switching to {self.target} since {age} (process {self.pid})"
 
@@ -51,17 +48,14 @@ class Locked(errors.Problem):
 @contextmanager
 def held(path: Path, user: str, target: str) -> Iterator[None]:
     """Hold the switch lock. Locked (exit code 75) when somebody else does."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        _acquire(file)
-        file.truncate(0)
-        json.dump(asdict(Holder(os.getpid(), user, target, time.time())), file)
-        file.flush()
-        yield
-        file.truncate(0)
+    who = {"user": user, "target": target, "since": time.time()}
+    with file_lock.open_file(path) as file:
+        _acquire(file, path)
+        with file_lock.noted(path, who, mode=0o644):
+            yield
 
 
-def _acquire(file: TextIO) -> None:
+def _acquire(file: TextIO, path: Path) -> None:
     until = time.monotonic() + _GRACE_S
     while True:
         try:
@@ -69,28 +63,15 @@ def _acquire(file: TextIO) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= until:
-                raise Locked(_read(file)) from None
+                raise Locked(holder(path)) from None
             time.sleep(0.05)
 
 
 def holder(path: Path) -> Holder | None:
-    """Who holds the lock now, or None. Needs no right but to read the file."""
+    """Who holds the lock now, or None. Every account may ask."""
+    said = file_lock.holder(path) or {}
     try:
-        with path.open(encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _read(file) or Holder(0, "", "", time.time())
-    except OSError:
-        pass
-    return None
-
-
-def _read(file: TextIO) -> Holder | None:
-    file.seek(0)
-    try:
-        data = json.loads(file.read())
-        user, target = str(data["user"]), str(data["target"])
-        return Holder(int(data["pid"]), user, target, float(data["since"]))
+        user, target = str(said["user"]), str(said["target"])
+        return Holder(int(said["pid"]), user, target, float(said["since"]))
     except (ValueError, LookupError, TypeError):
         return None

@@ -67,8 +67,7 @@ class Docker:
             raise Unreachable(f"no right to ask Docker at {self._path}") from error
         except OSError as error:
             raise Unreachable(
-                f"Docker does not answer at {self._path}: {errors.why(error)}. "
-                "Remedy: sudo systemctl start docker"
+                f"Docker does not answer at {self._path}: {errors.why(error)}. {_remedy(error)}"
             ) from error
         except http.client.HTTPException as error:
             raise Unreachable(f"Docker broke off its answer at {self._path}: {error!r}") from error
@@ -127,9 +126,30 @@ class Docker:
         self.json("DELETE", path, {"force": "1"}, none=(404, 409))
 
 
+def hold_tag(reference: str) -> str:
+    """The tag by which an image of ours, `REPOSITORY@sha256:…`, is held.
+
+    Docker of the overlay2 store calls an image without a tag dangling, and `docker image prune`
+    removes it (moby daemon/images/image_prune.go, read 2026-11). The repository is at our own port
+    of this host, so the tag is nobody else's.
+    """
+    repository, _, digest = reference.partition("@sha256:")
+    return f"{repository}:lockstep-{digest[:12]}"
+
+
 def ours(labels: Mapping[str, str] | None) -> bool:
     """Whether a container or volume with these labels was made by a unit of ours."""
     return LABEL in (labels or {})
+
+
+def _remedy(error: OSError) -> str:
+    """What brings the daemon back; a start does nothing for one that hangs."""
+    if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
+        return "Remedy: sudo systemctl start docker"
+    return (
+        "Remedy: sudo systemctl restart docker, which ends what runs in containers, "
+        "a hot model among them"
+    )
 
 
 def _message(body: bytes) -> str:

@@ -6,7 +6,11 @@ Runs in ExecStopPost= of a container unit: a killed docker client leaves its con
 then the unit must not count as stopped. Silent when there is nothing to do. A container without
 our label is somebody else's, and stays.
 
-exit codes: 0 gone, 1 still there or somebody else's, 2 wrong use
+An engine's processes are ended by the kernel, through the slice of its container: Docker may hang.
+Its name is free when Docker answers again.
+
+exit codes: 0 gone, 1 still there, somebody else's, or not known because Docker does not answer,
+            2 wrong use
 """
 
 from __future__ import annotations
@@ -14,16 +18,20 @@ from __future__ import annotations
 import time
 
 from lockstep.onhost.core import errors, layout, output, program
-from lockstep.onhost.docker import docker_api
+from lockstep.onhost.docker import container_group, docker_api
+
+# Docker answers in milliseconds, and removes a container whose processes are gone within seconds.
+_DOCKER_S = 20.0
 
 
-def stop(docker: docker_api.Docker, name: str, wait_s: float) -> bool:
-    """Remove container `name`; whether there was one.
+def stop(docker: docker_api.Docker, name: str, wait_s: float, paths: layout.Paths) -> bool:
+    """End and remove container `name`; whether there was one.
 
-    Problem when it outlives `wait_s`, and when it is not ours.
+    Problem when it outlives `wait_s`, and when it is not ours. Where Docker does not answer, this
+    is Unreachable, and no process that the kernel knows in its slice is left.
     """
     started = time.monotonic()
-    found = False
+    found = bool(container_group.end(name, paths, wait_s))
     while (container := docker.container(name)) is not None:
         if not docker_api.ours(container["Config"].get("Labels")):
             raise errors.Problem(
@@ -48,9 +56,16 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser.add_argument("name")
     parser.add_argument("--wait", type=float, default=60.0, metavar="SECONDS")
     options = parser.parse_args(argv)
-    docker = docker_api.Docker((paths or layout.Paths()).docker_socket, timeout=options.wait)
+    paths = paths or layout.Paths()
+    docker = docker_api.Docker(paths.docker_socket, timeout=min(options.wait, _DOCKER_S))
+    ended = container_group.end(options.name, paths, options.wait)
     try:
-        found = stop(docker, options.name, options.wait)
+        found = stop(docker, options.name, options.wait, paths) or bool(ended)
+    except docker_api.Unreachable as error:
+        if not ended:
+            raise
+        output.say(f"lockstep: container {options.name} was ended without Docker: {error}")
+        return errors.EXIT_DONE
     except docker_api.DockerError as error:
         raise errors.Problem(f"container {options.name}: {error}") from error
     if found:

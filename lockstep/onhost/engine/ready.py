@@ -9,7 +9,7 @@ died. While it loads it keeps pages free for the driver (load_guard.py), which t
 exit codes: 0 it answered, 1 not ready in time, or told to end by somebody else than
             systemd (which gets 0, for the unit is being stopped), 2 wrong use or unreadable
             configuration, 3 the main process died, 4 the engine refuses or fails the canary,
-            5 what it answers is nonsense
+            5 what it answers is nonsense, 6 somebody else listens at its port
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,12 +27,13 @@ from typing import TypeVar
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors, layout, orderly_end, output, program
 from lockstep.onhost.core.program import command
-from lockstep.onhost.engine import load_guard, openai_api, sense, sense_record
+from lockstep.onhost.engine import load_guard, openai_api, port, sense, sense_record
 from lockstep.onhost.records import boots, ended
 
 EXIT_DIED = 3
 EXIT_CANARY = 4
 EXIT_NONSENSE = 5
+EXIT_STRANGER = 6
 
 # A 5xx or a broken connection right after /health turned green may be an engine still warming up.
 _CANARY_GRACE_S = 60.0
@@ -72,11 +73,15 @@ class MainProcess:
 
 @dataclass
 class Waiter:
-    """Polls one engine until its canary has sung; `tell` gets the lines for the journal."""
+    """Polls one engine until its canary has sung; `tell` gets the lines for the journal.
+
+    `strangers` says who else listens at its port.
+    """
 
     target: config.Target
     process: MainProcess
     tell: Callable[[str], None]
+    strangers: Callable[[], Sequence[str]] = tuple
     began: float = field(default_factory=time.monotonic)
 
     def wait(self, key: str | None) -> str:
@@ -84,6 +89,8 @@ class Waiter:
         # An engine says nothing before it has imported itself, which takes half a minute and more.
         self.tell("loading the engine's program")
         self._wait_for_health()
+        # No word of a prompt before it is known who gets it.
+        self._refuse_strangers()
         self.tell(f"/health is green after {self._waited():.0f} s, asking for a token")
         return self._wait_for_token(key)
 
@@ -91,6 +98,8 @@ class Waiter:
         """What its answers were judged; Problem when they are nonsense."""
         record = sense_record.accepted(paths, self.target)
         verdict = self._watched(partial(sense.look, self.target, key, record))
+        # Sound answers without a record become it: they must be the engine's.
+        self._refuse_strangers()
         try:
             note = sense_record.keep(paths, self.target, verdict, self.process.pid)
         except OSError as error:
@@ -109,6 +118,14 @@ class Waiter:
             'Or `sense: "off"` of the target',
             EXIT_NONSENSE,
         )
+
+    def _refuse_strangers(self) -> None:
+        if others := self.strangers():
+            raise errors.Problem(
+                f"{' and '.join(others)} answers at {self.target.url}, and is none of "
+                f"{self.target.unit}. Remedy: stop it, then switch.sh {self.target.name}",
+                EXIT_STRANGER,
+            )
 
     def _wait_for_health(self) -> None:
         limit = self.target.start_timeout_s
@@ -187,7 +204,12 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     end = ("end-engine", "--asked", "--within", within, str(options.main_pid))
     orderly_end.leave_behind(command(*end))
     key = openai_api.api_key(target)
-    waiter = Waiter(target, MainProcess(options.main_pid), tell)
+    waiter = Waiter(
+        target,
+        MainProcess(options.main_pid),
+        tell,
+        partial(port.strangers, target, paths),
+    )
     with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)
     tell(f"{target.name} answered with {answer}")

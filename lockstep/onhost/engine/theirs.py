@@ -126,7 +126,7 @@ def _engine(asked: Ways, found: Theirs) -> Iterator[Theirs]:
         argv = started.words(argv[2].rpartition("exec ")[2])
     for engine, ways in asked.items():
         for way in ways:
-            at = _begins(argv, way)
+            at = begins(argv, way)
             if at is None or (found.kind == "unit" and _in_docker(argv[:at])):
                 continue
             words, flags = without_secrets(argv[at + len(way) :])
@@ -142,7 +142,7 @@ def _engine(asked: Ways, found: Theirs) -> Iterator[Theirs]:
             return
 
 
-def _begins(argv: Sequence[str], way: Sequence[str]) -> int | None:
+def begins(argv: Sequence[str], way: Sequence[str]) -> int | None:
     """Where in a command line an engine's words stand, by whatever path its program has."""
     names = [PurePosixPath(word).name if "/" in word else word for word in argv]
     places = (at for at in range(len(names)) if names[at : at + len(way)] == list(way))

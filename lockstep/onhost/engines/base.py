@@ -25,6 +25,12 @@ LOADING = (
     re.compile(r"oading .*checkpoint shards:\s+\d+% Completed \| (?P<done>\d+)/(?P<all>\d+)"),
     "loading weights, file {done} of {all}",
 )
+#: Of a kernel that the driver is to compile, from an image whose CUDA is newer than the driver's:
+#: it ends the engine while graphs are captured (vllm-project/vllm#47397, a Spark, 2026-07-02).
+TOO_NEW = (
+    re.compile(r"cudaErrorUnsupportedPtxVersion|PTX was compiled with an unsupported toolchain"),
+    "a kernel cannot be compiled here: the image's CUDA is newer than the driver's",
+)
 CAPTURING = (re.compile(r"Captur\w+ .*?(?P<percent>\d+)%\|"), "capturing CUDA graphs, {percent} %")
 OPEN = (re.compile(r"Application startup complete"), "port open")
 
@@ -53,6 +59,82 @@ class Guard:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HostMemory:
+    """What an engine keeps in the host's memory where it is asked to: on a Spark the GPU's own.
+
+    Attributes:
+        what: What is kept there.
+        flags: A regular expression of the flags that ask for it, written with dashes.
+        variables: The same of variables.
+        unit_gib: GiB of one of its value, where it is counted; 0: it is a second copy of what is
+            in memory already, or grows without a bound, and is refused.
+        usual_gib: What is kept where nothing is said.
+        seen_gib: What of it is in the overhead of `hardware.yaml` already.
+    """
+
+    what: str
+    flags: str = ""
+    variables: str = ""
+    unit_gib: float = 0.0
+    usual_gib: float = 0.0
+    seen_gib: float = 0.0
+
+    def requests(
+        self, argv: Sequence[str], variables: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """(flag or variable, its value) for each that asks for it, flags last, as they win."""
+        named = [pair for pair in variables.items() if re.fullmatch(self.variables, pair[0])]
+        for index, word in enumerate(argv):
+            flag, given, value = word.partition("=")
+            if re.fullmatch(self.flags, flag.partition(".")[0].replace("_", "-")):
+                after = argv[index + 1] if index + 1 < len(argv) else "-"
+                # A flag alone is on; "-1" is a value.
+                value = value if given else "" if re.match(r"-\D|-$", after) else after
+                named.append((flag, value))
+        return tuple(named)
+
+    def gib(self, argv: Sequence[str], variables: Mapping[str, str]) -> float:
+        """GiB of it beside the overhead; 0 where it is refused, or its value is no number."""
+        kept = self.usual_gib
+        for _, value in self.requests(argv, variables):
+            with contextlib.suppress(ValueError):
+                kept = float(value) * self.unit_gib
+        return max(0.0, kept - self.seen_gib)
+
+    def refused(
+        self, argv: Sequence[str], variables: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Those of `requests` that may not be: any, or where it is counted, one without a bound."""
+        return tuple(
+            (name, value)
+            for name, value in self.requests(argv, variables)
+            if (value.startswith("-") if self.unit_gib else value.strip().lower() not in _OFF)
+        )
+
+
+_OFF = ("0", "0.0", "false", "no", "off", "none")
+
+#: Caches of KV blocks that engines take as a plug-in.
+CONNECTORS = HostMemory(
+    what="a second copy of KV blocks",
+    variables=(
+        r"LMCACHE_(?:MAX_)?LOCAL_CPU(?:_SIZE)?|LMCACHE_CONFIG_FILE|MOONCAKE_\w*(?:SIZE|CONFIG_PATH)"
+        r"|DYN_KVBM_CPU_CACHE_\w+|(?:FLEXKV|UCM|UNIFIED_CACHE)_\w*(?:CPU|DRAM|HOST|CONFIG)\w*"
+    ),
+)
+#: Tables, layers and copies, by how engines call their flags for such.
+TABLES = HostMemory(
+    what="tables or layers",
+    flags=(
+        r"--(?!no-)(?:[\w-]+-)?(?:cpu|host|dram)-(?:offload|backup|cache|pool|tables?|embeddings?)"
+        r"(?:-gb|-gib|-size|-ratio)?"
+        r"|--(?!no-)[\w-]*(?:ngram|engram|ple|embeddings?|tables?)-(?:offload|cpu|host|dram)[\w-]*"
+        r"|--offload-(?:ngram|engram|ple|embeddings?|tables?)[\w-]*"
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sizes:
     """What decides the memory of an engine on one host, GiB.
 
@@ -67,6 +149,7 @@ class Sizes:
         at_rest: What it finds then on a machine with nothing else to do.
         overhead: What it holds beside weights and KV cache, in the better observed case.
         beyond: What it takes beyond its share once it serves.
+        host: What it is asked to keep in the host's memory beside all that.
     """
 
     share: float | None
@@ -79,6 +162,7 @@ class Sizes:
     at_rest: float
     overhead: float
     beyond: float = 0.0
+    host: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -112,6 +196,9 @@ class Engine:
         corrupting_drafts: Method of drafting → the number of draft tokens, also the checkpoint's,
             with which answers were seen to be wrong now and then; and what was seen.
         corrupting_w4a16: Flag and value → what was seen of these kernels with weights of 4 bits.
+        corrupting_experts: Releases (a version specifier) → what is known of the kernels that they
+            take on a Spark for experts in NVFP4 as compressed-tensors stores them, whatever the
+            flags say.
         keeps_states: First release known to keep the states of earlier prompts of a hybrid model
             where a recipe says nothing of it; None: it always does.
         spans_hosts: First release that serves one model on several hosts without Ray; None: none.
@@ -133,6 +220,7 @@ class Engine:
         metrics: Names on its Prometheus page.
         phases: Lines of its log → how far its start is, first match wins. A line that matches
             nothing is no phase: a wrong guess would be worse than silence.
+        host_memory: What it may be asked to keep in the host's memory.
         end_s: How long it may take to end, seconds; then it is killed (`end_engine`). An idle vLLM
             took 0.4 to 0.7 s on one H200 (0.26, 2026-11-22) and 2.4 s on two cores.
         success: What systemd is to take for an orderly end, beside exit code 0.
@@ -171,6 +259,7 @@ class Engine:
     unsteady: Mapping[str, str] = field(default_factory=dict)
     corrupting_drafts: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     corrupting_w4a16: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    corrupting_experts: Mapping[str, str] = field(default_factory=dict)
     keeps_states: str | None = None
     spans_hosts: str | None = None
     executor: str | None = None
@@ -180,6 +269,7 @@ class Engine:
     counts_overhead: bool = False
     pages: bool = False
     image_cache_gib: float = 0.0
+    host_memory: tuple[HostMemory, ...] = ()
     end_s: float = 3.0
     # 15 + 128: ended by SIGTERM. The signal itself: a check that systemd stops before its program
     # runs. SIGKILL: it did not end within `end_s`.
@@ -188,6 +278,11 @@ class Engine:
     tells: str = ""
     arguments: tuple[str, ...] = ()
     packages: str = ""
+
+    @property
+    def minds_experts(self) -> bool:
+        """Whether it must be known if a model is a mixture of experts."""
+        return bool(self.guard or self.corrupting_experts)
 
     def spellings(self, key: str) -> tuple[str, ...]:
         """Every spelling of the flag for a recipe key, the preferred one first."""
@@ -285,7 +380,7 @@ class Engine:
     def need(self, of: Sizes) -> Need:
         """What must be available before it starts."""
         kept = 0.0 if of.weights is None else of.weights + (of.kv_cache or of.sequence)
-        return Need(max(kept + of.overhead, of.published or 0.0))
+        return Need(max(kept + of.overhead + of.host, of.published or 0.0))
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int

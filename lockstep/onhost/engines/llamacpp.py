@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lockstep.onhost.core.kind import Kind
-from lockstep.onhost.engines.base import Engine, Run
+from lockstep.onhost.engines.base import Engine, HostMemory, Run
 from lockstep.onhost.engines.metrics import Metrics
 
 # What Docker itself ends with where a container or its program does not start.
@@ -80,6 +80,18 @@ ENGINE = LlamaCpp(
     },
     always=("--metrics",),
     weights="file",
+    # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move what is counted once, and add nothing.
+    host_memory=(
+        HostMemory(
+            what="earlier prompts",
+            flags="--cache-ram|-cram",
+            variables="LLAMA_ARG_CACHE_RAM",
+            unit_gib=1 / 1024,
+            usual_gib=8.0,
+        ),
+        # The file stays in memory beside what was copied to the GPU's.
+        HostMemory(what="the whole file", flags="--mlock", variables="LLAMA_ARG_MLOCK"),
+    ),
     hub_model=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
     on_python=False,
     version_pages=(("/props", "build_info"),),

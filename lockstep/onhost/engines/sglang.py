@@ -9,7 +9,17 @@ from typing import Any
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Engine, Sizes
+from lockstep.onhost.engines.base import (
+    CAPTURING,
+    CONNECTORS,
+    LOADING,
+    OPEN,
+    TABLES,
+    TOO_NEW,
+    Engine,
+    HostMemory,
+    Sizes,
+)
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import imported
 
@@ -48,12 +58,12 @@ class Sglang(Engine):
         share = of.share or self.share
         if of.weights is not None:
             held = of.weights + self.image_cache_gib + of.sequence
-            least = held / share + of.start
+            least = held / share + of.start + of.host
         elif of.published is not None:
             least = of.published
         else:
             least = share * of.at_rest + of.start
-        return Need(max(least, of.published or 0.0), share, beside_gib=of.start)
+        return Need(max(least, of.published or 0.0), share, beside_gib=of.start + of.host)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
@@ -109,6 +119,23 @@ ENGINE = Sglang(
     share=0.87,
     # SGLANG_VLM_CACHE_SIZE_MB, 100 by default (environ.py of 0.5.23, read 2026-11-22).
     image_cache_gib=100 / 1024,
+    # As public code writes them (2026-11); no parser of a release was asked. The hierarchical cache
+    # is twice the KV cache by default.
+    host_memory=(
+        HostMemory(
+            what="a second copy of KV blocks",
+            flags=(
+                "--enable-hierarchical-cache|--enable-lmcache|--enable-hisparse"
+                "|--disaggregation-decode-enable-offload-kvcache"
+            ),
+        ),
+        HostMemory(
+            what="weights",
+            flags="--cpu-offload-gb|--offload-group-size|--enable-(?:draft-)?weights-cpu-backup",
+        ),
+        CONNECTORS,
+        TABLES,
+    ),
     unsteady={"eagle": "one nightly of it fell from 36.5 to 12.5 tok/s"},
     # It counts the token of the large model too: these are 5 of the draft.
     corrupting_drafts={
@@ -123,6 +150,18 @@ ENGINE = Sglang(
         ("--moe-runner-backend", "marlin"): (
             "Ling-3.0-flash-fp4 put foreign tokens into its answers on a GB10 "
             "(inclusionAI/Ling#26, 2026-09)"
+        )
+    },
+    # `compressed_tensors_w4a4_nvfp4_moe.py`, read in the wheels: SGLang's own kernel up to
+    # 0.5.15.post1, FlashInfer's CUTLASS in 0.5.16, 0.5.17 (2026-11-26) and 0.5.23 (2026-11-25). It
+    # looks at `--moe-runner-backend` for `flashinfer_trtllm` alone, which is for the family 10.x.
+    # Counter-report: sgl-project/sglang#34192 has it serving on Sparks in 2026-07.
+    corrupting_experts={
+        ">=0.5.16": (
+            "these releases compute them with FlashInfer's CUTLASS kernels, and no flag avoids "
+            "that on a Spark; with them vLLM was ready there and talked garbage until Marlin took "
+            "over (MiaAI-Lab/GLM-5.3-Flash-NVFP4-Dual-DGX-Spark#1, 2026-08), and froze one "
+            "(article 000)"
         )
     },
     # Its scheduler ends at a request for them (sgl-project/sglang#19761, open in 2026-03).
@@ -147,6 +186,7 @@ ENGINE = Sglang(
         rate="sglang:gen_throughput",
     ),
     phases=(
+        TOO_NEW,
         LOADING,
         (re.compile(r"Load weight begin"), "loading weights"),
         (re.compile(r"Load weight end"), "weights loaded"),

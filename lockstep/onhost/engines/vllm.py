@@ -10,7 +10,18 @@ from typing import Any
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
-from lockstep.onhost.engines.base import CAPTURING, LOADING, OPEN, Engine, Guard, Sizes
+from lockstep.onhost.engines.base import (
+    CAPTURING,
+    CONNECTORS,
+    LOADING,
+    OPEN,
+    TABLES,
+    TOO_NEW,
+    Engine,
+    Guard,
+    HostMemory,
+    Sizes,
+)
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import imported
 
@@ -101,10 +112,10 @@ class Vllm(Engine):
             return Need(of.published)
         fixed = of.published or 0.0
         if of.kv_cache is not None and of.weights is not None:
-            held = of.start + of.weights + of.kv_cache + of.overhead
+            held = of.start + of.weights + of.kv_cache + of.overhead + of.host
             fixed = max(fixed, held)
         share = of.share or self.share
-        return Need(fixed, share, of_total=True, beside_gib=of.start + of.beyond)
+        return Need(fixed, share, of_total=True, beside_gib=of.start + of.beyond + of.host)
 
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
@@ -220,6 +231,26 @@ ENGINE = Vllm(
     share=0.92,
     counts_overhead=True,
     pages=True,
+    # As issues and public code write them (2026-11); no parser of a release was asked.
+    host_memory=(
+        # `--kv-offloading-size N` took 1.92 N of shared memory (vllm-project/vllm#53042).
+        HostMemory(
+            what="a second copy of KV blocks",
+            flags="--kv-offloading-size|--swap-space|--kv-transfer-config",
+        ),
+        # `--cpu-offload-gb N` took 1.9 N (vllm-project/vllm#56410).
+        HostMemory(what="weights", flags="--cpu-offload-gb|--offload-group-size"),
+        CONNECTORS,
+        TABLES,
+        # 4 GiB by default, which observed starts had.
+        HostMemory(
+            what="pictures that were read",
+            flags="--mm-processor-cache-gb",
+            unit_gib=1.0,
+            usual_gib=4.0,
+            seen_gib=4.0,
+        ),
+    ),
     guard=_GUARD,
     public=True,
     environment={"VLLM_NO_USAGE_STATS": "1"},
@@ -253,6 +284,7 @@ ENGINE = Vllm(
         accepted="vllm:spec_decode_num_accepted_tokens_total",
     ),
     phases=(
+        TOO_NEW,
         (re.compile(r"non-default args:"), "reading its configuration"),
         (re.compile(r"Initializing a V1 LLM engine"), "starting its engine process"),
         LOADING,

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, taken
+from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, taken
 from lockstep.onhost.environment import engine_check, engine_content, uv_cache
 from lockstep.onhost.fetch import growth
 
@@ -90,9 +90,9 @@ class Build:
         The mark is locked meanwhile: a mark without a lock was left by a stage that was cut off.
         Yields whether there was one, so that the environment has to be made anew.
         """
-        with self.mark.open("a") as mark:
+        with file_lock.open_file(self.mark) as mark:
             fcntl.flock(mark, fcntl.LOCK_EX)
-            cut_off = self.mark.read_text(encoding="utf-8") != ""
+            cut_off = mark.read() != ""
             mark.write("x")
             mark.flush()
             # What was found out about the environment before holds no longer.
@@ -135,7 +135,19 @@ class Build:
 
     def _pip(self, action: str, *arguments: str, **environment: str) -> None:
         uv = (self.spec["uv"], "pip", action, "--python", str(self.python))
+        self._close_locks()
         self.run(*uv, *arguments, **environment)
+
+    def _close_locks(self) -> None:
+        """Have nobody else lock what uv waits for: it makes its locks for everybody (0.13.8).
+
+        One that is there it takes as it is.
+        """
+        cache = Path(self.environment["UV_CACHE_DIR"])
+        cache.mkdir(parents=True, exist_ok=True)
+        cache.chmod(0o700)
+        if self.venv.is_dir():
+            file_lock.open_file(self.venv / ".lock").close()
 
     def pytorch(self) -> None:
         """The venv, and PyTorch's CUDA build from its own index."""

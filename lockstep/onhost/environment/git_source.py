@@ -66,9 +66,14 @@ class Repository:
         address, login = url_login.for_git(self._source["git"])
         branch = self._source["branch"]
         # The whole history: the fork's build looks for the commit it left upstream at.
-        self._run(*self._git, "fetch", "--force", "--tags", address, branch, **login)
+        fetch = (*self._git, "fetch", "--force", "--tags", address)
+        try:
+            self._run(*fetch, branch, **login)
+        except errors.Problem as fault:
+            # A fork deletes a branch that is merged, and its server goes on to give the commit.
+            output.say(f"{address} gives no branch {branch} ({fault}); asking for the commit")
         if not self._has():
-            self._run(*self._git, "fetch", address, self._commit, **login)
+            self._run(*fetch, self._commit, **login)
 
     def _keep(self) -> None:
         new = self._bundle.with_name(f".{self._commit}.new")

@@ -28,13 +28,23 @@ _ID = re.compile(rb"(UUID|PARTUUID|LABEL)=\S+")
 def read(asked: dict[str, Any]) -> dict[str, dict[str, Any] | None]:
     """Path → {"kind", "mode", "owner", "group", "text"}, of a private file its "seal", and "sha256"
     where that is the known one; null for none. Asked: "paths", those of them that are "private",
-    the "key" that seals these, and of others the SHA-256 that is "known".
+    the "key" that seals these, of others the SHA-256 that is "known", and those of "paths" that
+    are "absent" by the inventory: one of these that is somebody else's is none.
     """
     private, known = set(asked.get("private", [])), asked.get("known", {})
+    stays = _foreign_paths(asked.get("absent", []))
     return {
-        path: _described(path, asked["key"] if path in private else None, known.get(path))
+        path: None
+        if path in stays
+        else _described(path, asked["key"] if path in private else None, known.get(path))
         for path in asked["paths"]
     }
+
+
+def _foreign_paths(absent: Iterable[str]) -> set[str]:
+    """Those of the paths at which something of somebody else's is."""
+    judge = ours.Ours()
+    return {path for path in absent if judge.file(path)}
 
 
 def _described(path: str, key: str | None, known: str | None) -> dict[str, Any] | None:
@@ -67,7 +77,8 @@ def links(paths: Iterable[str]) -> dict[str, str | None]:
 
 def marked(asked: dict[str, list[str]]) -> list[str]:
     """Files that an earlier deploy wrote. Asked: "folders" in which a file's first lines say so,
-    and patterns of files whose name alone does ("named"; "**" is any depth of folders).
+    and patterns of files ("named"; "**" is any depth of folders), which need no such lines where
+    they lie in folders of ours alone.
     """
     found = [
         path
@@ -76,7 +87,8 @@ def marked(asked: dict[str, list[str]]) -> list[str]:
         if not os.path.islink(path) and ours.marked(Path(path))
     ]
     for pattern in asked["named"]:
-        found += glob.glob(pattern, recursive=True)
+        paths = glob.glob(pattern, recursive=True)
+        found += [path for path in paths if ours.in_homes(path) or ours.marked(Path(path))]
     return sorted(found)
 
 
@@ -104,8 +116,9 @@ def leftovers(asked: dict[str, Any]) -> Facts:
     besides ("allowed", and everything "inside" some folders).
     """
     known = set(asked["files"])
+    stays = _foreign_paths(asked["absent"])
     for path in asked["absent"]:
-        if os.path.lexists(path):
+        if os.path.lexists(path) and path not in stays:
             yield "leftover", path, "present"
     for folder in asked["marked"]:
         for path in below(folder):
@@ -117,18 +130,20 @@ def leftovers(asked: dict[str, Any]) -> Facts:
                 yield "script", path, content(asked["key"], path)
     allowed, inside = known | set(asked["allowed"]), tuple(asked["inside"])
     for folder in asked["own"]:
-        for path in _strangers(folder, allowed, inside):
+        for path in strangers(folder, allowed, inside):
             yield "foreign file", path, "present"
 
 
-def _strangers(folder: str, allowed: set[str], inside: tuple[str, ...]) -> Iterator[str]:
-    """What is not the deploy's own in a folder of its own; a whole foreign folder once."""
+def strangers(folder: str, allowed: set[str], inside: tuple[str, ...]) -> Iterator[str]:
+    """What is not the deploy's own in a folder of its own; a whole foreign folder once. One that
+    ends with "/" in `allowed` may be there without a file.
+    """
     for path in listed(folder):
         if path in allowed or path.startswith(inside) or path.endswith("/__pycache__"):
             continue
         within = (*allowed, *inside)
         if os.path.isdir(path) and any(each.startswith(f"{path}/") for each in within):
-            yield from _strangers(path, allowed, inside)
+            yield from strangers(path, allowed, inside)
         else:
             yield path
 

@@ -24,6 +24,8 @@ _GPU = {
     "vbios_version": "VBIOS",
     "clocks.max.sm": "highest clock",
 }
+# The highest CUDA that the driver takes. No field of a query has it.
+_DRIVER_S_CUDA = re.compile(r"CUDA(?: \w+)? Version *: *(\d+\.\d+)")
 CDI = ("/etc/cdi", "/var/run/cdi")
 
 
@@ -36,6 +38,11 @@ def meminfo(*keys: str) -> dict[str, int]:
     """Bytes of those that the kernel tells."""
     told = dict(line.split(":", 1) for line in rows("/proc/meminfo"))
     return {key: int(told[key].split()[0]) * 1024 for key in keys if key in told}
+
+
+def base_system() -> str:
+    """What /etc/os-release calls the system ("Ubuntu 24.04.3 LTS")."""
+    return dict(pairs("/etc/os-release")).get("PRETTY_NAME", "a system without a name")
 
 
 def release() -> dict[str, str]:
@@ -55,14 +62,15 @@ def cuda() -> dict[str, str]:
 
 
 def gpu() -> dict[str, str]:
-    """What nvidia-smi says of the first GPU, or the "fault" alone: a driver that was updated and
-    not yet loaded says so."""
+    """What nvidia-smi says of the first GPU, and the highest "cuda" that its driver takes; or the
+    "fault" alone: a driver that was updated and not yet loaded says so."""
     done = run("nvidia-smi", f"--query-gpu={','.join(_GPU)}", "--format=csv,noheader")
     said = " ".join((done.stderr or done.stdout).split())
     if done.returncode != 0 or not done.stdout.strip():
         return {"fault": (said or f"nvidia-smi ended with {done.returncode}")[:200]}
     values = (part.strip() for part in done.stdout.splitlines()[0].split(","))
-    return dict(zip(_GPU, values, strict=False))
+    takes = _DRIVER_S_CUDA.search(run("nvidia-smi").stdout)
+    return {**dict(zip(_GPU, values, strict=False)), **({"cuda": takes[1]} if takes else {})}
 
 
 def _cdi_files() -> list[str]:
@@ -120,7 +128,7 @@ def driver(asked: dict[str, Any]) -> Facts:
     found = gpu()
     yield "driver", "nvidia-smi", found.pop("fault", "answers")
     for name, value in found.items():
-        yield "driver", _GPU[name], value
+        yield "driver", _GPU.get(name, "highest CUDA"), value
     loaded = text("/proc/driver/nvidia/version") or ""
     module = re.search(r"Module +(?:for \S+ +)?(\d[\d.]+)", loaded)
     if module:

@@ -6,20 +6,28 @@ import json
 import os
 import re
 import socket
-import struct
 import urllib.parse
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
+from lockstep.onhost.core import listeners as kernel_listeners
 from lockstep.onhost.facts.reading import Facts, digest, listed, rows, run, text
 from lockstep.onhost.records.ours import UNITS, marked
 
-_TABLES = (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07"))
 #: What the kernel's messages go to, as an item.
 SENT = "kernel messages to"
 VIRTUAL = ("lo", "veth", "docker", "br-", "virbr", "tap", "tun", "wg")
+
+
+def wireless_way() -> str:
+    """The wireless interface of NetworkManager's by which this host reaches others, "" for none."""
+    if not os.path.exists("/run/NetworkManager"):
+        return ""
+    ways = (row.split()[:2] for row in rows("/proc/net/route")[1:])
+    way = next((name for name, to in ways if to == "00000000"), "")
+    return way if way and os.path.exists(f"/sys/class/net/{way}/wireless") else ""
 
 
 class Listener(NamedTuple):
@@ -33,9 +41,9 @@ class Listener(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """The service that it belongs to, "" for none."""
+        """The service or socket that it belongs to, "" for none."""
         parts = self.place.split("/")
-        return next((part for part in parts if part.endswith(".service")), "")
+        return next((part for part in parts if part.endswith((".service", ".socket"))), "")
 
 
 def listeners(ports: Iterable[int]) -> dict[str, dict[str, Any]]:
@@ -77,51 +85,37 @@ def sockets(asked: dict[str, Any]) -> Facts:
 
 
 def _listening() -> Iterator[Listener]:
-    found = {}
-    for table, state in _TABLES:
-        for line in rows(f"/proc/net/{table}")[1:]:
-            words = line.split()
-            if words[3] == state and words[9] != "0":
-                number, _, port = words[1].rpartition(":")
-                protocol = table.removesuffix("6")
-                found[words[9]] = Listener(protocol, _address(number), int(port, 16))
-    processes = _processes(set(found))
-    for inode, each in found.items():
-        pid = processes.get(inode)
-        if pid is None:
-            yield each
+    of_systemd = _socket_units()
+    for each in kernel_listeners.listeners():
+        found = Listener(each.protocol, each.address, each.port)
+        if not each.processes:
+            yield found
             continue
+        # systemd, the oldest one, hands sockets on to a service. One that does not run just now
+        # leaves them with systemd, whose own control group says nothing.
+        pid = each.processes[0]
         place = (text(f"/proc/{pid}/cgroup") or "").rpartition("\n")[2].rpartition(":")[2]
+        if pid == 1:
+            place = of_systemd.get((each.address, each.port), place)
         process = text(f"/proc/{pid}/comm") or "unknown"
-        yield each._replace(process=process, place=place)
+        yield found._replace(process=process, place=place)
 
 
-def _address(number: str) -> str:
-    """The kernel writes addresses as words of the machine's byte order."""
-    words = [int(number[at : at + 8], 16) for at in range(0, len(number), 8)]
-    raw = struct.pack(f"={len(words)}I", *words)
-    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, raw)
+def _socket_units() -> dict[tuple[str, int], str]:
+    """Address and port → the socket unit by which systemd listens there."""
+    found = {}
+    told = run("systemctl", "list-sockets", "--all", "--full", "--no-legend").stdout
+    for words in map(str.split, told.splitlines()):
+        address, colon, port = words[0].rpartition(":") if len(words) > 1 else ("", "", "")
+        if colon and port.isdigit():
+            found[address.strip("[]"), int(port)] = words[1]
+    return found
 
 
 def _addresses() -> set[str]:
     """Addresses of this host beyond loopback."""
     told = run("ip", "-o", "address").stdout
     return set(re.findall(r"inet6? ([^/\s]+)", told)) - {"127.0.0.1", "::1"}
-
-
-def _processes(inodes: set[str]) -> dict[str, str]:
-    """Inode → process id."""
-    found: dict[str, str] = {}
-    for pid in filter(str.isdigit, os.listdir("/proc") if inodes else []):
-        try:
-            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
-        except OSError:
-            continue
-        for link in links:
-            if link.startswith("socket:[") and link[8:-1] in inodes:
-                # The last one: systemd, the first, hands sockets on to a service.
-                found[link[8:-1]] = pid
-    return found
 
 
 def reach(url: str) -> str | None:

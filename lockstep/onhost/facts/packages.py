@@ -6,9 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import errors, layout
 from lockstep.onhost.facts.reading import Facts, listed, output, rows, run
 from lockstep.onhost.records import packages
+from lockstep.onhost.system import apt_turn
 
 _QUERY = ("dpkg-query", "-W", "-f")
 _FORMAT = "${binary:Package}\t${Version}\t${db:Status-Want}\t${db:Status-Status}\n"
@@ -23,6 +24,22 @@ def read(names: Sequence[str]) -> dict[str, str]:
 def noted(_: object) -> list[str]:
     """Packages that leave this host when nothing asks for them any more."""
     return packages.load(layout.Paths()).packages
+
+
+def unfinished_packages(names: Sequence[str]) -> dict[str, str]:
+    """Packages of others that keep apt from installing those of the names that are not here → how.
+
+    {} where nothing is to be installed, and where somebody is at work with apt: then they may be
+    what is being installed.
+    """
+    paths = layout.Paths()
+    if not set(names) - set(read(names)) or apt_turn.holder(paths):
+        return {}
+    try:
+        found = packages.unfinished_packages(paths, names)
+    except errors.Problem:
+        return {}  # No apt-get here, or one that hangs; the deploy's own asks again.
+    return {} if apt_turn.holder(paths) else found
 
 
 def candidate(name: str) -> str:

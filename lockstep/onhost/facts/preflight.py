@@ -13,8 +13,11 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from lockstep.onhost.core import layout
+from lockstep.onhost.engine import gpu_holders
 from lockstep.onhost.facts import accounts, docker, machine, network, packages, tls
 from lockstep.onhost.facts.reading import document, listed, run, states, text
+from lockstep.onhost.system import apt_turn
 
 _TARGETS = "/etc/lockstep/targets.json"
 # An update of DGX OS that runs at every boot at which its mark is not there, and an update of DGX
@@ -31,8 +34,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     """Everything; its parts are waited for at once, because each asks other programs. Asked:
     "paths" whose disk counts, "needs" (what is fetched → the folders and files that show that it is
     here), "reach" (address → what would be fetched from it: one from which nothing is needed any
-    more is not tried), "ports", "models", "images", "cache", "accounts", "fabric", "docker", "tls"
-    (see there).
+    more is not tried), "packages", "ports", "models", "images", "cache", "accounts", "fabric",
+    "docker", "docker_client" (the program that units call), "netplan" (its file), "tls" (see
+    there).
     """
     # At once: they wait for other programs, and each address that is silent takes its time-out.
     with ThreadPoolExecutor(16) as pool:
@@ -40,9 +44,11 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
             "cuda": pool.submit(machine.cuda),
             "gpu": pool.submit(machine.gpu),
             "updates": pool.submit(updates),
+            "unfinished": pool.submit(packages.unfinished_packages, asked["packages"]),
             "tls": pool.submit(tls.read, asked["tls"]),
             "earlyoom": pool.submit(packages.candidate, "earlyoom"),
             "units_up": pool.submit(_up),
+            "gpu_held": pool.submit(gpu_holders.told, None),
         }
         engine = docker.read({**asked["docker"], "images": list(asked["images"].values())})
         held = engine.get("images", [])
@@ -58,13 +64,16 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         **{name: answer.result() for name, answer in said.items()},
         "architecture": platform.machine(),
         "dgx": machine.release(),
+        "system": machine.base_system(),
         "docker": engine if "fault" in engine else {**engine, "cdi": machine.cdi()},
+        "docker_ways": docker.ways(asked["docker_client"], answers="fault" not in engine),
         "kernel": {
             "release": platform.release(),
             "command_line": text("/proc/cmdline"),
             "cma": machine.meminfo("CmaTotal", "CmaFree"),
         },
         "memory": machine.meminfo("MemTotal", "MemAvailable"),
+        "min_free_kib": int(text("/proc/sys/vm/min_free_kbytes") or 0),
         "disks": {path: _disk(path) for path in folders},
         "listeners": network.listeners(asked["ports"]),
         "reach": reached,
@@ -73,12 +82,14 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
             "absent": [name for name in asked["fabric"] if name not in names],
             "known": names,
             "netplan": shutil.which("netplan") is not None,
+            "wireless": "" if os.path.exists(asked["netplan"]) else network.wireless_way(),
         },
         "models": _present(asked["cache"], asked["models"]),
         "lacking": lacking,
         "leases": _leases(),
         "identity": _identity(),
         "units_held": os.path.exists(_TARGETS),
+        "named": (document(_TARGETS) or {}).get("name", ""),
         "time": time.time(),
     }
 
@@ -128,9 +139,12 @@ def _identity() -> dict[str, Any]:
 
 
 def updates() -> dict[str, Any]:
-    """The one-shot upgrade of DGX OS ("once"), and which of apt's "daily" services run."""
+    """The one-shot upgrade of DGX OS ("once"), which of apt's "daily" services run, and who has a
+    lock of apt now: "holder", with what shows it, or null.
+    """
     units = states(run(*_SHOW, ONCE, _DAILY).stdout)
     once = units.pop(ONCE, {})
+    holder = apt_turn.holder(layout.Paths())
     return {
         "once": {
             "state": once.get("UnitFileState", ""),
@@ -138,6 +152,7 @@ def updates() -> dict[str, Any]:
             "done": os.path.exists(_DONE),
         },
         "daily": [name for name, unit in units.items() if unit.get("ActiveState") == "activating"],
+        "holder": holder and {"who": str(holder), "unit": holder.unit, "remedy": holder.remedy},
     }
 
 

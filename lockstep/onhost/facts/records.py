@@ -2,20 +2,58 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import config, errors, layout
 from lockstep.onhost.engine import sense_record
-from lockstep.onhost.facts.reading import Facts, document
+from lockstep.onhost.facts.reading import Facts, document, owner, seal
+from lockstep.onhost.gateway import keys
 from lockstep.onhost.records import deploys, found, generations, ours
 from lockstep.onhost.systemd import units
+
+_DEPLOYED = ("number", "date", "digest", "lock")
 
 
 def generation(_: object) -> dict[str, Any]:
     """ "number", "date", "digest" and "lock" of the newest record of what this host was brought to;
-    {} without one."""
-    newest = generations.newest(layout.Paths())
-    return {key: newest[key] for key in ("number", "date", "digest", "lock")} if newest else {}
+    none of them without one. "begun": "digest" and "lock" of what a deploy began to bring and has
+    not ended well; absent without such a deploy."""
+    newest, begun = generations.newest(layout.Paths()), generations.begun(layout.Paths())
+    found = {key: newest[key] for key in _DEPLOYED} if newest else {}
+    if begun:
+        found["begun"] = {key: begun[key] for key in ("digest", "lock")}
+    return found
+
+
+def apart(asked: str) -> list[str]:
+    """What of this host is not as the record of a generation says, [] for nothing. Asked: The
+    record's digest."""
+    every = generations.records(layout.Paths())
+    wanted = next((each for each in every if each["digest"] == asked), None)
+    if wanted is None:
+        return [f"no record of the generation {asked}"]
+    found = []
+    if every[0]["digest"] != asked:
+        found.append(f"the newest record is generation {every[0]['number']}, another one")
+    for file in wanted["files"]:
+        owned = f"{file['mode']} {file['owner']}:{file['group']}"
+        try:
+            entry, text = os.lstat(file["path"]), Path(file["path"]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            found.append(f"{file['path']}: {errors.why(error)}")
+            continue
+        if text != file["text"]:
+            found.append(f"{file['path']}: another text")
+        if owner(entry) != owned:
+            found.append(f"{file['path']}: {owner(entry)}, not {owned}")
+    engine = wanted["engine"]
+    current = Path(engine["folder"]) / "current"
+    if engine["id"] and current.resolve().name != engine["id"]:
+        found.append(f"{current}: leads to {current.resolve().name}, not to {engine['id']}")
+    return found
 
 
 def deploying(asked: dict[str, Any]) -> dict[str, Any]:
@@ -29,7 +67,7 @@ def deploying(asked: dict[str, Any]) -> dict[str, Any]:
     found = deploys.other_than(mine, paths.deploy_lock)
     return {
         "other": str(found) if found else "",
-        "waited": bool(there and there.run not in ("", mine.run)),
+        "waited": bool(there and there.run != mine.run),
         "before": deploys.cut_off(paths),
     }
 
@@ -44,10 +82,32 @@ def unnoted(asked: dict[str, list[str]]) -> dict[str, list[str]]:
     return found.unnoted(layout.Paths(), asked)
 
 
+def persons(asked: str) -> dict[str, Any]:
+    """ "changes": `changes` of the gateway's keys.json; "fault": why they cannot be read, or "".
+    Asked: the key that seals them.
+    """
+    path = layout.Paths().gateway_keys
+    try:
+        found = keys.loaded(path.read_text(encoding="utf-8"), str(path)) if path.exists() else []
+    except (keys.Broken, OSError, UnicodeDecodeError) as error:
+        why = str(error) if isinstance(error, keys.Broken) else f"{path}: {errors.why(error)}"
+        return {"changes": {}, "fault": why}
+    return {"changes": changes(found, asked), "fault": ""}
+
+
+def changes(entries: Iterable[keys.Entry], key: str) -> dict[str, list[Any]]:
+    """Person → [when the key was changed last, whether that was a revocation, a keyed hash]."""
+    return {
+        each.person: [each.since, each.sha256 is None, seal(key, repr(each).encode())]
+        for each in entries
+    }
+
+
 def deployed(_: object) -> Facts:
     """What a deploy brought the host to, and the speeds that are accepted."""
-    for key, value in generation(None).items():
-        yield "deployed", key, value
+    found = generation(None)
+    for key in filter(found.__contains__, _DEPLOYED):
+        yield "deployed", key, found[key]
     accepted = document(str(layout.Paths().accepted))
     for name, entry in accepted.items() if isinstance(accepted, dict) else ():
         told = ("decode_tok_s", "runs", "power_w", "clock_mhz", "max_clock_mhz", "recipe", "date")

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import file_lock, layout
 
 
 def folder(paths: layout.Paths) -> Path:
@@ -47,8 +47,10 @@ def held(paths: layout.Paths, name: str, names: Iterable[str] = ()) -> Iterator[
         yield Claim(None)
         return
     new = path.with_name(f".{name}.{os.getpid()}")
-    with new.open("w", encoding="ascii") as file:
+    with file_lock.open_file(new) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
+        # The server that tells peers has an account of its own; nobody was before us.
+        os.fchmod(file.fileno(), 0o644)
         Claim(new).add(names)
         # Whoever sees it begun sees it held, with everything in it.
         new.replace(path)

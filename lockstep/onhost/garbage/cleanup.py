@@ -33,7 +33,7 @@ KEEP = 2
 
 
 def refuse_while_busy(paths: layout.Paths) -> None:
-    """Problem (75) while a deploy or its job runs here; a switch is kept out by its lock."""
+    """Problem (75) while a deploy or its job runs here."""
     if other := deploys.holder(paths.deploy_lock):
         raise _under_way(str(other))
     refuse_jobs(paths)
@@ -75,7 +75,9 @@ def remove(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) 
 
 
 def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded.Item) -> None:
-    docker.json("DELETE", f"/images/{item.name}", none=(404,))
+    # With its last tag an image loses its digests in the same repository, too.
+    for name in (docker_api.hold_tag(item.name), item.name):
+        docker.json("DELETE", f"/images/{name}", none=(404,))
     digest = item.name.partition("@")[2]
     image_store.forget(paths.layers, digest.removeprefix("sha256:"))
     name = digest.replace(":", "-")
@@ -89,7 +91,9 @@ def _remove_image(paths: layout.Paths, docker: docker_api.Docker, item: unneeded
 def owner_of(folder: Path) -> Iterator[None]:
     """Have only the rights of a folder's owner: engines could have put links there for us."""
     stat = folder.stat()
-    group, user = os.getegid(), os.geteuid()
+    group, user, groups = os.getegid(), os.geteuid(), os.getgroups()
+    if user == 0:
+        os.setgroups([])
     os.setegid(stat.st_gid)
     os.seteuid(stat.st_uid)
     try:
@@ -97,6 +101,8 @@ def owner_of(folder: Path) -> Iterator[None]:
     finally:
         os.seteuid(user)
         os.setegid(group)
+        if user == 0:
+            os.setgroups(groups)
 
 
 def removed(
@@ -130,9 +136,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         raise errors.Problem("--keep: at least 1, the present generation", errors.EXIT_USAGE)
     paths = paths or layout.Paths()
     docker = docker_api.Docker(paths.docker_socket, timeout=300)
-    refuse_while_busy(paths)
     try:
         if options.action == "plan":
+            refuse_while_busy(paths)
             found = unneeded.plan(paths, docker, options.keep)
             items = [
                 {"id": item.id, "kind": item.kind, "name": item.name, "bytes": item.bytes}
@@ -140,7 +146,12 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
             ]
             print(json.dumps({"items": items, "kept": found.kept, "dropped": found.dropped}))
             return errors.EXIT_DONE
-        with switch_lock.held(paths.switch_lock, "lockstep gc", "nothing else"):
+        # Held, not looked at: what is judged unneeded may be what a deploy that begins now needs.
+        with (
+            deploys.none_beside("gc", paths),
+            switch_lock.held(paths.switch_lock, "lockstep gc", "nothing else"),
+        ):
+            refuse_jobs(paths)
             answer = removed(paths, docker, options.keep, set(_ids()))
             told = f"removed {len(answer['removed'])}, could not remove {len(answer['failed'])}"
             audit.note(os.environ.get("SUDO_USER", "root"), "gc", told)

@@ -63,7 +63,8 @@ def plan(paths: layout.Paths, docker: docker_api.Docker, keep: int) -> Plan:
         )
     stay = generations.distinct(every)[:keep]
     digests = {record["digest"] for record in stay}
-    text = "\n".join([json.dumps(stay), *_mentions(paths, docker, every)])
+    begun = generations.begun(paths)
+    text = "\n".join([json.dumps([*stay, begun]), *_mentions(paths, docker, every)])
     folders = _folders(paths, every, "engine", "folder")
     engines = list(_engines(folders, text))
     items = [

@@ -25,6 +25,8 @@ _FREE = b"/health"
 _SERVED = (b"/v1/", b"/metrics")
 # Who asks through a proxy is not who connects.
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
+# Headers that are judged here: of two of them, others may read the other one.
+_ONCE = (b"host", b"origin", b"sec-fetch-site")
 _NO_KEY = "a key is needed: Authorization: Bearer KEY. Your operator makes one with `lockstep key`"
 
 
@@ -53,6 +55,7 @@ class Access:
 
     def caller(self, door: Door, headers: Headers) -> Caller:
         """Who asks at a door that is none of a target. Refused: nobody who may."""
+        _refuse_repeated(headers)
         if door.kind == "peers":
             return self._other_gateway(headers)
         if person := self._people.who(headers):
@@ -68,6 +71,7 @@ class Access:
         self, door: Door, method: str, raw_path: bytes, headers: Headers
     ) -> Caller:
         """Who asks at a target's own port. Refused: nobody who may, or a path that is closed."""
+        _refuse_repeated(headers)
         if is_loopback(door.address):
             return Caller(LOCAL, limited=False)
         bodies = (b"content-length", b"transfer-encoding")
@@ -142,6 +146,13 @@ def host_key(gateway: Gateway) -> str | None:
     if not key:
         raise errors.Problem(f"no API key: {path} is empty. Remove the key's file and deploy again")
     return key
+
+
+def _refuse_repeated(headers: Headers) -> None:
+    names = [name for name, _ in headers]
+    for name in _ONCE:
+        if names.count(name) > 1:
+            raise Refused(400, f"the header {name.decode()} is there twice", "header", close=True)
 
 
 def _unauthorised() -> Refused:

@@ -30,7 +30,7 @@ from lockstep.onhost.gateway.page import Page
 from lockstep.onhost.gateway.peers import Peers, url
 from lockstep.onhost.gateway.wire import answers, incoming, refusals
 from lockstep.onhost.gateway.wire.answers import Headers, Message, Receive, Refused, Send
-from lockstep.onhost.gateway.wire.body import Body, too_large
+from lockstep.onhost.gateway.wire.body import Body, Gone, too_large
 
 #: Paths that go to the model that the body names.
 MODEL_PATHS = (
@@ -106,6 +106,8 @@ class Application:
             await self._refuse(scope, receive, send, Refused(fault.status_code, said, "method"))
         except Refused as refused:
             await self._refuse(scope, receive, send, refused)
+        except Gone:
+            return
         except asyncio.CancelledError:
             # The gateway is being stopped: the connection is cut, and nothing is said about it.
             return

@@ -18,6 +18,11 @@ PEER_HEADERS = (PEER_KEY.encode(), PEER_PERSON.encode(), PEER_ROLE.encode())
 #: Names of systemd credentials: the key of this host's open ports, and the gateways' own.
 API_KEY_CREDENTIAL, PEER_KEY_CREDENTIAL = "api-key", "peer-key"
 TLS_SOCKET = "/run/lockstep-gateway/tls.sock"  #: The Unix socket of a `tls` door.
+#: Addresses that stand for all of this host.
+ANYWHERE = ("0.0.0.0", "::")
+
+#: Bodies that are held at once, as a multiple of the largest one.
+BODIES = 8
 
 Kind = Literal["local", "open", "tls", "peers", "target"]
 
@@ -87,6 +92,14 @@ class Gateway:
     limits: Limits = Limits()
     #: Where Prometheus on this host is asked, without a path; None: it has none.
     prometheus: str | None = None
+
+    @property
+    def listening(self) -> tuple[Door, ...]:
+        """The doors that have a socket of their own: one at all addresses stands for its port."""
+        wide = {door.port for door in self.doors if door.address in ANYWHERE}
+        return tuple(
+            door for door in self.doors if door.address in ANYWHERE or door.port not in wide
+        )
 
     def model(self, target: str) -> Model:
         """What is said of a target; nothing special where nothing is."""

@@ -6,11 +6,12 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from lockstep.onhost.gateway.configuration import Limits
+from lockstep.onhost.gateway.configuration import BODIES, Limits
 from lockstep.onhost.gateway.wire.answers import Refused
 
 RETRY_S = 5  #: When a full gateway is worth asking again, seconds.
-_BODIES = 8  #: Bodies that are held at once, as a multiple of the largest one.
+#: Places that nobody without a key may take, as a part of all.
+KEPT_PART = 8
 
 
 class Slots:
@@ -26,9 +27,11 @@ class Slots:
     def one(self, key: str | None) -> Iterator[None]:
         """A place until the block ends; Refused where all are taken.
 
-        `key`: whose came with the request; None where no key was asked for.
+        `key`: whose came with the request; None where no key was asked for. Any account of the host
+        asks without one, so the last places are for people with a key.
         """
-        if self._all >= self._limits.streams:
+        most = self._limits.streams
+        if self._all >= (most if key is not None else most - most // KEPT_PART):
             said = f"{self._all} requests are under way, which is the bound of this gateway"
             raise _full("streams", f"{said} (gateway.limits.streams)")
         if key is not None and self._of[key] >= self._limits.streams_per_key:
@@ -57,7 +60,7 @@ class Slots:
 
         def take(size: int) -> None:
             nonlocal taken
-            if self._held + size > self._limits.body_mib * 2**20 * _BODIES:
+            if self._held + size > self._limits.body_mib * 2**20 * BODIES:
                 raise _full("bodies", "other requests with large bodies are under way")
             self._held += size
             taken += size

@@ -6,9 +6,10 @@ Reads gateway.json, targets.json and the keys of persons, and listens at every d
 named. Forwards each request to the model that it names, where that is hot; asks for a key where
 other machines can reach it; tells what is hot, and what it counted. docs/gateway.md has the paths.
 
-Needs the packages of the tools' environment.
+Needs the packages of the tools' environment. Where systemd starts it, systemd has opened its ports
+and keeps them open; elsewhere it opens them itself.
 
-exit codes: 0 stopped, 1 a port cannot be opened or a key is missing, 2 wrong use
+exit codes: 0 stopped, 1 a port is not open or a key is missing, 2 wrong use
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from typing import Any
 
 import uvicorn
 import uvloop
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from lockstep.onhost.core import config, errors, layout, output, program
 from lockstep.onhost.gateway import access, app, configuration, connections, peers, swap, usage
-from lockstep.onhost.gateway.configuration import Door
+from lockstep.onhost.gateway.configuration import ANYWHERE, Door
 from lockstep.onhost.gateway.counts import Counts
 from lockstep.onhost.gateway.history import History
 from lockstep.onhost.gateway.hot import Hot
@@ -37,6 +38,7 @@ from lockstep.onhost.gateway.page import Page
 from lockstep.onhost.gateway.rest import Rest
 from lockstep.onhost.gateway.wire import answers
 from lockstep.onhost.operator.facts import Facts
+from lockstep.onhost.systemd.generation import GATEWAY_SOCKET
 
 # Longer than clients keep an idle connection, so that the client is the one to close it.
 _KEEP_ALIVE_S = 75
@@ -47,7 +49,9 @@ LONGEST_HEAD = 64 * 1024
 #: Seconds in which they must have come.
 HEAD_S = 30.0
 _BACKLOG = 1024
-_ANYWHERE = ("0.0.0.0", "::")
+_FIRST = 3  # The first descriptor that systemd hands over (sd_listen_fds(3)).
+#: Seconds in which the first request of a connection may come that was accepted before the end.
+_LAST_S = 0.5
 
 
 class Doors:
@@ -55,18 +59,6 @@ class Doors:
 
     def __init__(self, doors: Sequence[Door]) -> None:
         self._doors = {(door.address, door.port): door for door in doors}
-
-    def opened(self) -> list[socket.socket]:
-        """Listening sockets; one at all addresses stands for all of its port.
-
-        Problem where one cannot be opened.
-        """
-        wide = {door.port for door in self._doors.values() if door.address in _ANYWHERE}
-        return [
-            opened(door)
-            for door in self._doors.values()
-            if door.address in _ANYWHERE or door.port not in wide
-        ]
 
     def of(self, transport: asyncio.BaseTransport) -> Door:
         """The door of a connection: that of the address it came to, else that of all addresses."""
@@ -76,11 +68,16 @@ class Doors:
         address, port = name[0].removeprefix("::ffff:"), name[1]
         if (found := self._doors.get((address, port))) is not None:
             return found
-        return next(self._doors[(each, port)] for each in _ANYWHERE if (each, port) in self._doors)
+        return next(self._doors[(each, port)] for each in ANYWHERE if (each, port) in self._doors)
 
 
 class Protocol(HttpToolsProtocol):
-    """uvicorn's, with a bound for the head of a request, and the door in its scope."""
+    """uvicorn's, with a bound for the head of a request, and the door in its scope.
+
+    uvicorn tells the last request that it has read that the client is gone. Where a client sends
+    the next one before it has its answer, that is not the one which is being answered: that one
+    would go on, with its engine, and fail when it writes to a closed transport.
+    """
 
     doors: Doors
 
@@ -88,6 +85,7 @@ class Protocol(HttpToolsProtocol):
         super().__init__(*arguments, **named)
         self._head = 0
         self._late: asyncio.TimerHandle | None = None
+        self._answering: RequestResponseCycle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]
@@ -96,6 +94,10 @@ class Protocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_longer_late()
+        if self._answering is not None:
+            # From here on it receives a disconnect, and what it sends goes nowhere.
+            self._answering.disconnected = True
+            self._answering.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -112,6 +114,8 @@ class Protocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._no_longer_late()
+        if self.transport.is_closing():
+            return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         self._head = -1
         if size > LONGEST_HEAD:
@@ -125,6 +129,21 @@ class Protocol(HttpToolsProtocol):
         self._head = 0
         if not self.transport.is_closing():
             super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def shutdown(self) -> None:
+        """End this connection with the answer under way.
+
+        One that was accepted without a request yet has one coming, as a rule: it is waited for, or
+        a restart would refuse somebody who came just before it.
+        """
+        if self.cycle is None:
+            self.loop.call_later(_LAST_S, super().shutdown)
+        else:
+            super().shutdown()
 
     def _wait_for_head(self) -> None:
         self._late = self.loop.call_later(HEAD_S, self.transport.close)
@@ -150,25 +169,69 @@ class Protocol(HttpToolsProtocol):
             super().on_body(body)
 
 
+def listening_sockets(doors: Sequence[Door]) -> list[socket.socket]:
+    """A listening socket for each of these doors: systemd's, where systemd started this process.
+
+    Problem where one cannot be had.
+    """
+    by_systemd = os.environ.get("SYSTEMD_EXEC_PID") == str(os.getpid())
+    handed = {_place(each): each for each in _handed_over()}
+    found = []
+    for door in doors:
+        listening = handed.pop((door.address, door.port), None)
+        if listening is None and by_systemd:
+            # A port that is open here alone closes with this process, and then anybody takes it.
+            where = f"{door.address}, port {door.port}" if door.port else door.address
+            raise errors.Problem(
+                f"systemd has not opened {where}. Remedy: systemctl restart {GATEWAY_SOCKET}; "
+                f"systemctl status {GATEWAY_SOCKET} says why it could not"
+            )
+        found.append(_for_clients(listening or opened(door)))
+    for unasked in handed.values():
+        unasked.close()
+    return found
+
+
+def _handed_over() -> list[socket.socket]:
+    """Listening sockets that systemd hands over, as sd_listen_fds(3) has it."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    numbers = range(_FIRST, _FIRST + int(os.environ.get("LISTEN_FDS", "0")))
+    for number in numbers:
+        os.set_inheritable(number, False)
+    return [socket.socket(fileno=number) for number in numbers]
+
+
+def _place(listening: socket.socket) -> tuple[str, int]:
+    """Address and port of a socket, as its door has them."""
+    name = listening.getsockname()
+    return (name, 0) if isinstance(name, str) else (name[0], name[1])
+
+
+def _for_clients(listening: socket.socket) -> socket.socket:
+    """Set what each connection inherits that is accepted there."""
+    if listening.family != socket.AF_UNIX:
+        # asyncio sets it only where a socket names its protocol, and without it the end of an
+        # answer waits 40 ms for the client's delayed acknowledgement.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # For a client that is gone without a word its engine would go on.
+        for option in connections.alive(unread=False):
+            listening.setsockopt(*option)
+    return listening
+
+
 def opened(door: Door) -> socket.socket:
     """A listening socket; Problem where it cannot be opened."""
     try:
         if not door.port:
             return _local(Path(door.address))
         family = socket.AF_INET6 if ":" in door.address else socket.AF_INET
-        listening = socket.create_server(
+        return socket.create_server(
             (door.address, door.port),
             family=family,
             backlog=_BACKLOG,
             dualstack_ipv6=door.address == "::",
         )
-        # What is accepted inherits it. asyncio sets it only where a socket names its protocol, and
-        # without it the end of an answer waits 40 ms for the client's delayed acknowledgement.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # For a client that is gone without a word its engine would go on.
-        for option in connections.alive(unread=False):
-            listening.setsockopt(*option)
-        return listening
     except OSError as fault:
         where, remedy = f"{door.address}, port {door.port}", f"`ss -ltnp sport = :{door.port}`"
         if not door.port:
@@ -224,7 +287,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
         authority=paths.authority,
     )
     doors = Doors(gateway.doors)
-    sockets = doors.opened()
+    sockets = listening_sockets(gateway.listening)
     for door in gateway.doors:
         where = f"{door.address}:{door.port}" if door.port else door.address
         output.say(f"lockstep gateway: {where} ({' '.join((door.kind, *door.targets))})")

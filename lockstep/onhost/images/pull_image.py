@@ -5,8 +5,8 @@ usage: pull-image NAME@sha256:DIGEST --platform linux/arm64 --from BASE
 NAME is `127.0.0.1:PORT/REGISTRY/REPOSITORY`, as Docker is to list it; BASE is where its bytes are,
 `https://REGISTRY/v2/REPOSITORY`. Manifest and layers come from another Spark of this deploy that
 has them, else from BASE, resumed and checked by hash; then Docker takes them from this host. Costs
-no network when the image is here. Tags nothing. A login for BASE is taken from
-/root/.docker/config.json where that exists.
+no network when the image is here. Tags it, so that no plain prune takes it. A login for BASE is
+taken from /root/.docker/config.json where that exists.
 
 exit codes: 0 here and equal to the pin, 1 it could not be had, 2 wrong use, 3 no access,
             4 not found, 5 disk full, 6 wrong architecture or not the pinned digest,
@@ -48,7 +48,12 @@ _HUB = "https://index.docker.io/v1/"
 # What daemon and registries say, in the words of Docker 20.10-29 and of the OCI distribution
 # specification; first match wins.
 _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
-    (re.compile(r"no space left|disk quota", re.I), EXIT_DISK_FULL, "docker system df, then prune"),
+    (
+        re.compile(r"no space left|disk quota", re.I),
+        EXIT_DISK_FULL,
+        "`lockstep gc` removes what no target needs any more; `docker system df` shows what else "
+        "Docker holds",
+    ),
     (
         re.compile(r"does not match the specified platform|no manifest of one image", re.I),
         EXIT_WRONG_IMAGE,
@@ -62,7 +67,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
     (
         re.compile(r"manifest unknown|not found|name unknown|404", re.I),
         EXIT_NOT_FOUND,
-        "nightly tags are pruned: pin another digest (lockstep lock)",
+        "tags of nightly builds are removed upstream: pin another digest (lockstep lock)",
     ),
 )
 
@@ -190,6 +195,10 @@ def load(docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: claims
     # One port for all images: a second deploy waits for its turn.
     turn = file_lock.held(paths.run / "image-face.lock")
     with turn, loopback_registry.serving(pin.local, paths.layers):
+        output.say(
+            f"image {pin.source_name}: given to Docker, and given up after "
+            f"{output.duration(_SILENCE_S)} without a word of it"
+        )
         try:
             _follow(docker.stream("POST", "/images/create", query), pin, claim)
         except docker_api.DockerError as error:
@@ -228,6 +237,12 @@ def failure(pin: Pin, message: str) -> errors.Problem:
     )
 
 
+def hold(docker: docker_api.Docker, pin: Pin) -> None:
+    """Tag the image, which is here: it is a target's also while no container uses it."""
+    repository, _, tag = docker_api.hold_tag(pin.reference).rpartition(":")
+    docker.json("POST", f"/images/{pin.reference}/tag", {"repo": repository, "tag": tag})
+
+
 def registry_login(path: Path, pin: Pin) -> tuple[str, str] | None:
     """User and password from a Docker config.json, or None when it has no entry."""
     try:
@@ -256,18 +271,21 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     options = parser.parse_args(argv)
     paths = paths or layout.Paths()
     pin = parse_pin(options.reference, options.platform, options.origin)
-    docker = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
+    docker = docker_api.Docker(paths.docker_socket)
     try:
         if check(docker, pin):
+            hold(docker, pin)
             output.say(f"image {pin}: here already")
             return errors.EXIT_DONE
         login = registry_login(paths.root / "root/.docker/config.json", pin)
         copier = peer_client.Copier(peer_client.lease(paths))
         with claims.held(paths, f"image-{pin.name[:12]}", [pin.name]) as claim:
             fetch(pin, paths.layers, login, copier, claim)
-            load(docker, pin, paths, claim)
+            taking = docker_api.Docker(paths.docker_socket, timeout=_SILENCE_S)
+            load(taking, pin, paths, claim)
         if not check(docker, pin):
             raise errors.Problem(f"{pin}: pulled, but Docker does not list it")
+        hold(docker, pin)
         note(paths, pin)
     except docker_api.DockerError as error:
         raise errors.Problem(f"{pin}: {error}") from error

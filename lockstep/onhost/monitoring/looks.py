@@ -22,7 +22,7 @@ from lockstep.onhost.system import gpu
 _HEALTH_TIMEOUT_S = 2.0
 # A certificate changes by hand.
 _EXPIRY_S = 3600.0
-_SEVERITIES = ("error", "warning", "note")
+_SEVERITIES = ("error", "warning", "differs", "note")
 
 
 @dataclass
@@ -182,6 +182,7 @@ def _watched(paths: layout.Paths, host: config.Host, targets: dict[str, Any]) ->
     findings = gpu_watch.load(paths).findings
     yield of("gpu_hot", int("gpu-hot" in findings))
     yield of("gpu_slow", int("gpu-slow" in findings))
+    yield of("gpu_foreign", int(gpu_watch.FOREIGN in findings))
     if host.max_clock_mhz is not None:
         yield of("gpu_clock_cap_hertz", host.max_clock_mhz * 10**6)
         yield of("gpu_clock_cap_held", int("gpu-cap" not in findings))

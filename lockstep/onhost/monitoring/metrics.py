@@ -97,6 +97,8 @@ lockstep_gpu_hot: the watch of the GPU
     Whether heat holds the GPU down at two looks.
 lockstep_gpu_slow: the watch of the GPU
     Whether the hot model is far below its speed.
+lockstep_gpu_foreign: the watch of the GPU
+    Whether somebody else's engine holds the GPU's memory beside a model.
 lockstep_gpu_clock_cap_hertz: targets.json
     Cap of the GPU's clock, if any.
 lockstep_gpu_clock_cap_held: the watch of the GPU
@@ -104,7 +106,7 @@ lockstep_gpu_clock_cap_held: the watch of the GPU
 lockstep_disk_free_bytes: the file system
     Space that is free on the disk of the models.
 lockstep_drift_differences{severity}: `lockstep diff`
-    Differences that the last diff found: error, warning or note.
+    Differences that the last diff found: error, warning, differs or note.
 lockstep_drift_read_timestamp_seconds: `lockstep diff`
     When the last diff was made.
 lockstep_boot_unclean: the record of boots

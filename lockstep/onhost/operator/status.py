@@ -8,13 +8,14 @@ from typing import Any
 
 from lockstep.onhost import engines
 from lockstep.onhost.cluster import cluster_status, runs
-from lockstep.onhost.core import config, layout, meminfo, output, switch_lock, terminal
+from lockstep.onhost.core import config, errors, layout, meminfo, output, switch_lock, terminal
+from lockstep.onhost.core.need import rounded_up
 from lockstep.onhost.docker import docker_api
-from lockstep.onhost.engine import generates, log_phases, sense_record
+from lockstep.onhost.engine import alive, generates, gpu_holders, log_phases, sense_record
 from lockstep.onhost.images import image_check
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, ended, switches
 from lockstep.onhost.switching import gpu_watch, switch_job, wedge_state
-from lockstep.onhost.systemd import units
+from lockstep.onhost.systemd import generation, units
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,14 @@ class Status:
 
     `last_boot` is how the boot before this one was cut off under a model, and `boot` why no model
     was made hot after this boot although one is asked for; only root can tell that.
-    `clusters` are those that it is a member of, as its agent knows them.
+    `clusters` are those that it is a member of, as its agent knows them. `held` says who else
+    holds memory on the GPU; None: that was not asked.
     """
 
     host: str
     targets: list[TargetStatus]
     memory: meminfo.Memory
+    gateway: str
     webui: str
     switching: switch_lock.Holder | None
     last_switch: str | None = None
@@ -66,6 +69,7 @@ class Status:
     problems: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
     clusters: dict[str, Any] = field(default_factory=dict)
+    held: list[str] | None = None
 
     @property
     def hot(self) -> str | None:
@@ -81,7 +85,9 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
     """
     memory = meminfo.memory(paths.proc)
     names = [target.unit for target in host.targets.values()]
-    state = units.show([*names, host.webui_unit, switch_job.UNIT])
+    state = units.show(
+        [*names, host.webui_unit, switch_job.UNIT, generation.GATEWAY, generation.GATEWAY_SOCKET]
+    )
     watched = wedge_state.load(paths)
     looked = sense_record.last(paths)
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
@@ -106,24 +112,31 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
                 wedge=_wedge(wedge_state.last_deed(watched, target.unit), unit),
                 sense=_sense(looked.get(target.name), unit),
                 ended=_ended(paths, unit),
-                needs_gib=round(target.need.available(memory.total), 1),
+                needs_gib=float(rounded_up(target.need.available(memory.total))),
                 unasked=image_check.unanswered(paths.image_answers, target.image),
             )
         )
-    webui = state[host.webui_unit]
+    gateway, webui = state[generation.GATEWAY], state[host.webui_unit]
     strays, unknown = _container_problems(host, state, paths) if closely else ([], [])
     return Status(
         host=host.name,
         targets=targets,
         memory=memory,
+        gateway=gateway.active if gateway.installed else "not installed",
         webui=webui.active if webui.installed else "not installed",
         switching=switch_lock.holder(paths.switch_lock),
         last_switch=_last_switch(state[switch_job.UNIT], paths),
         last_boot=gpu_watch.load(paths).last_boot,
         boot=boots.not_hot(paths),
-        problems=[*_unit_problems(targets), *strays, *gpu_watch.lines(paths)],
+        problems=[
+            *_unit_problems(targets),
+            *_gateway_problems(gateway, state[generation.GATEWAY_SOCKET]),
+            *strays,
+            *gpu_watch.lines(paths),
+        ],
         unknown=unknown,
         clusters=cluster_status.as_json(host, runs.load(paths)),
+        held=gpu_holders.in_words(host, paths) if closely else None,
     )
 
 
@@ -180,7 +193,7 @@ def _last(lines: list[str]) -> str:
 
 
 def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
-    """How the last switch since boot failed; None when it went well."""
+    """How the last switch since boot failed, or was finished; None when it went well."""
     if unit.active != "failed":
         return None
     try:
@@ -188,9 +201,11 @@ def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
     except OSError:
         said = []
     words = "".join(said) or unit.failure
+    finished = False
     if unit.result == "signal":
         words = f"cut off ({unit.failure}), then: {words}"
-    return f"{terminal.since(unit.since)}: {words}"
+        finished = any(last.code == errors.EXIT_DONE for last in switches.load(paths)[:1])
+    return f"{'' if finished else 'FAILED '}{terminal.since(unit.since)}: {words}"
 
 
 def _unit_problems(targets: list[TargetStatus]) -> list[str]:
@@ -204,6 +219,26 @@ def _unit_problems(targets: list[TargetStatus]) -> list[str]:
     return problems + [f"{unit} {remedy} {unit}" for unit in starting]
 
 
+def _gateway_problems(gateway: units.Unit, ports: units.Unit) -> list[str]:
+    """What keeps the gateway from answering; between two runs its ports stay open."""
+    found = []
+    if ports.installed and not ports.up:
+        said = f"the gateway's ports are closed: {ports.name} is {ports.active} ({ports.failure})"
+        remedy = f"sudo systemctl restart {ports.name}, and journalctl -u {ports.name} says why"
+        found.append(f"{said}. Remedy: {remedy}")
+    again = gateway.state == "loading" and gateway.restarts
+    if gateway.installed and (again or gateway.state not in ("hot", "loading", "stopping")):
+        said = f"the gateway is down, and nobody is answered at its ports: {gateway.state}"
+        if again:
+            said += f" after {gateway.restarts} starts that failed"
+        elif gateway.state != "off":
+            said += f" ({gateway.failure})"
+        verb = "start" if gateway.state in ("off", "failed") else "status"
+        remedy = f"journalctl -u {gateway.name} says why; sudo systemctl {verb} {gateway.name}"
+        found.append(f"{said}. Remedy: {remedy}")
+    return found
+
+
 def _container_problems(
     host: config.Host, state: dict[str, units.Unit], paths: layout.Paths
 ) -> tuple[list[str], list[str]]:
@@ -211,10 +246,16 @@ def _container_problems(
     try:
         running = docker_api.Docker(paths.docker_socket, timeout=5).running()
     except (docker_api.Unreachable, docker_api.DockerError) as error:
+        known = [
+            f"{words}. Remedy: switch.sh none"
+            for target in host.targets.values()
+            if target.container and not state[target.unit].up
+            for words in alive.left_of(target, paths)
+        ]
         away = isinstance(error, docker_api.Unreachable)
         if away and not any(target.container for target in host.targets.values()):
             return [], []
-        return [], [f"containers: {error}"]
+        return known, [f"containers: {error}"]
     owners = {target.container: target for target in host.targets.values() if target.container}
     problems = []
     for name, container in sorted(running.items()):
@@ -255,7 +296,7 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
             out.extend(terminal.wrapped(str(text), columns, indent))
 
     say(status.switching and f"NOW: {status.switching}")
-    say(status.last_switch and f"last switch FAILED {status.last_switch}")
+    say(status.last_switch and f"last switch {status.last_switch}")
     say(status.last_boot and f"last boot {status.last_boot}")
     say(status.boot and f"after the boot: {status.boot}")
     for problem in status.problems:
@@ -264,7 +305,7 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
     for target in status.targets:
         up = target.state != "off"
         since = f" since {terminal.since(target.since, now)}"
-        when = since if up else f", needs {target.needs_gib:.1f} GiB"
+        when = since if up else f", needs {rounded_up(target.needs_gib)} GiB"
         say(f"{target.name:<{pad}}  {target.state}{when}")
         say(up and target.recipe, "  ")
         if target.ready is not None:
@@ -281,6 +322,9 @@ def lines(status: Status, columns: int, now: float | None = None) -> list[str]:
         say(text, line[: len(line) - len(text)])
     memory = status.memory
     say(f"memory {memory.available:.1f} of {memory.total:.1f} GiB available")
+    for held in status.held or ():
+        say(held, "  ")
+    say(f"gateway {status.gateway}")
     say(f"Open WebUI {status.webui}")
     for what in status.unknown:
         say(f"could not tell: {what}")

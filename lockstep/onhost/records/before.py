@@ -128,13 +128,17 @@ def restore(paths: layout.Paths, kept: Document) -> None:
     refuse_foreign(paths, kept)
     try:
         for file in kept["files"]:
-            write_files.place(file, paths.root)
+            there_now = _read(paths.root / file["path"].lstrip("/"))
+            # A socket whose file is written anew is opened anew, and its port is anybody's between.
+            if there_now is None or there_now.items() - file.items():
+                write_files.place(file, paths.root)
         for path in kept["absent"]:
             (paths.root / path.lstrip("/")).unlink(missing_ok=True)
         if kept["current"] and kept["points"]:
             atomic.link(paths.root / kept["current"].lstrip("/"), kept["points"])
     except OSError as error:
         raise errors.Problem(f"{error.filename}: {error.strerror}") from error
+    generations.forget_begun(paths)
     runner.must("systemctl", "daemon-reload", timeout=120)
     generation.gateway_in_force(paths)
 

@@ -3,7 +3,7 @@
 A deploy sends this program to a host and speaks to its standard input until it ends: what it
 changes, how it ended, and every `BEAT_S` a line, so that it is known to live. The lock is the
 kernel's and goes with this process: at once where the deploy or its connection ends, and after
-`SILENCE_S` where the network was cut.
+`SILENCE_S` where the network was cut. Who has it is said by a note beside it, for root alone.
 
 A deploy that did not end well leaves no host between two generations: what `before` kept is
 returned to while this process still has the lock, and the next deploy is told of it.
@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic, errors, file_lock, layout, output, program, runner
 from lockstep.onhost.records import audit, before
 from lockstep.onhost.systemd import transient, units
 
@@ -88,6 +87,7 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> dict[str, An
     mine, paths = Deploy(**asked), layout.Paths()
     try:
         with held(mine, paths.deploy_lock):
+            _gave_up(paths.deploy_lock).unlink(missing_ok=True)
             result, changed = _listened(mine, said)
             if result == DONE:
                 # What an earlier deploy could not do is not wanted any more, or was done by this.
@@ -96,7 +96,10 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> dict[str, An
                 paths.cut_off.unlink(missing_ok=True)
             elif changed and _between(paths):
                 result, answer = _returned(paths, mine, result)
-    except Occupied:
+    except Occupied as occupied:
+        # The other one may have ended by the time at which this host is asked who it was.
+        gave_up = {"run": mine.run, "other": occupied.who}
+        atomic.write_json(_gave_up(paths.deploy_lock), gave_up, mode=0o600)
         sys.exit(errors.EXIT_LOCKED)
     if result:
         audit.note(mine.person, mine.what, result, mine.origin)
@@ -104,7 +107,14 @@ def take(asked: dict[str, Any], said: Iterable[str] = sys.stdin) -> dict[str, An
 
 
 class Occupied(errors.Problem):
-    """Another deploy has the lock."""
+    """Another deploy has the lock; `who` is that, in words."""
+
+    def __init__(self, who: str) -> None:
+        super().__init__(
+            f"a deploy is under way ({who}); nothing was changed. Remedy: wait for its end",
+            errors.EXIT_LOCKED,
+        )
+        self.who = who
 
 
 @contextlib.contextmanager
@@ -112,27 +122,19 @@ def held(mine: Deploy, path: Path) -> Iterator[None]:
     """Hold the lock of a deploy. Occupied (75) where another one has it and keeps it."""
     with _taken(mine, path, PATIENCE_S) as other:
         if other is not None:
-            raise Occupied(
-                f"a deploy is under way ({other or 'by somebody'}); nothing was changed. "
-                "Remedy: wait for its end",
-                errors.EXIT_LOCKED,
-            )
+            raise Occupied(other or "by somebody")
         yield
 
 
 @contextlib.contextmanager
 def _taken(mine: Deploy, path: Path, patience_s: float) -> Iterator[str | None]:
     """Take the lock while the block runs; who has it ("": unknown) where that is not possible."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+", encoding="utf-8") as file:
-        # Whoever can open a file can lock it.
-        path.chmod(0o600)
-        if not _locked(file, mine, patience_s):
-            yield str(_read(file) or "")
+    with file_lock.open_file(path) as file:
+        if not _locked(file, path, mine, patience_s):
+            yield str(holder(path) or "")
             return
-        _write(file, json.dumps(asdict(mine)))
-        yield None
-        _write(file, "")
+        with file_lock.noted(path, asdict(mine), mode=0o600):
+            yield None
 
 
 def _between(paths: layout.Paths) -> bool:
@@ -189,13 +191,13 @@ def _silent(*_: object) -> NoReturn:
     raise TimeoutError
 
 
-def _locked(file: TextIO, mine: Deploy, patience_s: float) -> bool:
+def _locked(file: TextIO, path: Path, mine: Deploy, patience_s: float) -> bool:
     until = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
-        other = _read(file)
+        other = holder(path)
         if (other and other.elder(mine)) or time.monotonic() >= until:
             return False
         time.sleep(_LOOK_S)
@@ -210,25 +212,27 @@ def none_beside(what: str, paths: layout.Paths) -> Iterator[None]:
     mine = Deploy(uuid.uuid4().hex, "root", os.uname().nodename, what, time.time())
     with _taken(mine, paths.deploy_lock, 0.0) as other:
         if other is not None:
-            raise errors.Problem(f"{other or 'a deploy'}. Remedy: wait for its end")
+            raise Occupied(other or "by somebody")
         yield
 
 
+def _gave_up(lock: Path) -> Path:
+    """The note of the deploy that found the lock taken last."""
+    return lock.with_name("deploy.gave-up.json")
+
+
 def holder(path: Path) -> Deploy | None:
-    """Who deploys to this host now; needs the right to read the file."""
+    """Who deploys to this host now, for root; a deploy that was killed has ended."""
+    said = file_lock.holder(path) or {}
     try:
-        with path.open(encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _read(file) or Deploy("", "somebody", "elsewhere", "deploy", time.time())
-    except FileNotFoundError:
-        pass
-    return None
+        return Deploy(**{each.name: said[each.name] for each in fields(Deploy)})
+    except LookupError:
+        return None
 
 
-def other_than(mine: Deploy, path: Path) -> Deploy | None:
-    """The deploy that has the lock and keeps it, None where this is `mine`.
+def other_than(mine: Deploy, path: Path) -> Deploy | str | None:
+    """The deploy that has the lock and keeps it, None where this is `mine`; in words where it had
+    the lock when `mine` was to take it, and may have ended since.
 
     Problem when nobody took it.
     """
@@ -237,22 +241,11 @@ def other_than(mine: Deploy, path: Path) -> Deploy | None:
         found, waited = holder(path), time.monotonic() - began
         if found and found.run == mine.run:
             return None
-        if found and found.run and (found.elder(mine) or waited >= PATIENCE_S):
+        if found and (found.elder(mine) or waited >= PATIENCE_S):
             return found
+        said = atomic.read_json(_gave_up(path)) or {}
+        if not found and said.get("run") == mine.run:
+            return str(said["other"])
         if waited >= _COMING_S:
             raise errors.Problem("the lock of this deploy was not taken")
         time.sleep(_LOOK_S)
-
-
-def _read(file: TextIO) -> Deploy | None:
-    file.seek(0)
-    try:
-        return Deploy(**json.loads(file.read()))
-    except (ValueError, TypeError):
-        return None
-
-
-def _write(file: TextIO, text: str) -> None:
-    file.truncate(0)
-    file.write(text)
-    file.flush()

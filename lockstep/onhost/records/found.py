@@ -41,8 +41,12 @@ class Found:
 
 #: Parts of the record that are asked for by name.
 PARTS = ("paths", "accounts", "groups", "sysctls")
-# Folders that every deploy has made first; before the record, only an earlier version did.
-_EARLIER = ("etc/lockstep", "usr/local/lib/lockstep", "var/lib/lockstep-deploy")
+# What every deploy has made first; before the record, only an earlier version did. In the folders
+# of these files somebody else's may lie.
+_EARLIER = (
+    *("etc/lockstep/targets.json", "usr/local/lib/lockstep/__main__.py"),
+    "var/lib/lockstep-deploy",
+)
 
 
 def load(paths: layout.Paths) -> Found | None:

@@ -1,11 +1,14 @@
 """The results of deploys on this host, one record per generation; the newest is the present.
 
-usage: generations record       write the contents on standard input as the newest record
+usage: generations begin        note the contents on standard input: a deploy begins to bring them
+       generations record       write the contents on standard input as the newest record: that
+                                deploy has ended well
        generations list         JSON of all records, newest first, without the files' texts
 
 A record is /var/lib/lockstep-deploy/generations/NNNN.json: "number", "date" (UTC), "digest" (of
 all contents), "lock" (of what was resolved), "note", and the contents: "engine", "images",
 "weights", "files". A deploy that changes only the lock rewrites "lock" of the newest one.
+The note of a deploy that has not ended well is begun.json beside them, with the same keys.
 
 exit codes: 0 done, 1 failed, 2 wrong use
 """
@@ -17,6 +20,7 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, output, program
@@ -45,9 +49,61 @@ def number(paths: layout.Paths) -> int:
 def _read(paths: layout.Paths) -> Iterator[Record]:
     named = [path for path in paths.generations.glob("*.json") if _NAME.fullmatch(path.name)]
     for path in sorted(named, key=lambda path: -int(path.stem)):
-        record = atomic.read_json(path)
-        if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
+        if record := _record(path):
             yield record
+
+
+def begun(paths: layout.Paths) -> Record | None:
+    """What a deploy began to bring and has not ended well; None where there is no such deploy."""
+    return _record(_begun(paths))
+
+
+def deployed(paths: layout.Paths) -> Record | None:
+    """What a deploy wrote here last, whether it has ended well or not; None where none did."""
+    return begun(paths) or newest(paths)
+
+
+def known(paths: layout.Paths) -> list[Record]:
+    """All that deploys brought here or began to, the newest first."""
+    unfinished = begun(paths)
+    return [*([unfinished] if unfinished else []), *_read(paths)]
+
+
+def begin(paths: layout.Paths, contents: Record) -> None:
+    """Note what a deploy is about to bring: until it has ended well, that is no record."""
+    last = newest(paths) or {"number": 0, "digest": None}
+    coming = last["number"] + (last["digest"] != contents["digest"])
+    _write(_begun(paths), {**contents, "number": coming, "note": ""})
+
+
+def forget_begun(paths: layout.Paths) -> None:
+    """The deploy has ended well, or this host is as it was before it."""
+    _begun(paths).unlink(missing_ok=True)
+
+
+def _begun(paths: layout.Paths) -> Path:
+    return paths.generations / "begun.json"
+
+
+def _write(path: Path, record: Record) -> Record:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    written = {
+        "number": record["number"],
+        "date": record.get("date", now),
+        "digest": record["digest"],
+        "lock": record.get("lock"),
+        "note": record["note"],
+        **{key: record[key] for key in _CONTENTS},
+    }
+    atomic.write_json(path, written, mode=0o600)
+    return written
+
+
+def _record(path: Path) -> Record | None:
+    record = atomic.read_json(path)
+    if isinstance(record, dict) and {"number", "digest", *_CONTENTS} <= record.keys():
+        return record
+    return None
 
 
 def distinct(newest_first: list[Record]) -> list[Record]:
@@ -67,20 +123,22 @@ def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
     """Make `contents` the newest record, unless it is that already; the newest record."""
     last = newest(paths)
     again = last is not None and last["digest"] == contents["digest"]
-    if last is not None and again and last.get("lock") == contents.get("lock"):
-        return last
-    number = (last["number"] if last else 0) + (not again)
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    written = {
-        "number": number,
-        "date": last["date"] if last and again else now,
-        "digest": contents["digest"],
-        "lock": contents.get("lock"),
-        "note": last.get("note", "") if last and again else note,
-        **{key: contents[key] for key in _CONTENTS},
-    }
-    atomic.write_json(paths.generations / f"{number:04}.json", written, mode=0o600)
+    if last is not None and again:
+        written = last
+        if last.get("lock") != contents.get("lock"):
+            kept = {key: last.get(key, "") for key in ("number", "date", "note")}
+            written = _write(_numbered(paths, last["number"]), {**contents, **kept})
+    else:
+        number = (last["number"] if last else 0) + 1
+        fresh = {key: contents[key] for key in ("digest", *_CONTENTS)}
+        whole = {**fresh, "lock": contents.get("lock"), "number": number, "note": note}
+        written = _write(_numbered(paths, number), whole)
+    forget_begun(paths)
     return written
+
+
+def _numbered(paths: layout.Paths, number: int) -> Path:
+    return paths.generations / f"{number:04}.json"
 
 
 def returned(paths: layout.Paths, since: int, why: str) -> None:
@@ -100,7 +158,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         ]
         print(json.dumps(shown, indent=1))
         return errors.EXIT_DONE
-    if argv != ["record"]:
+    if argv not in (["record"], ["begin"]):
         return program.usage(__doc__)
     try:
         contents = json.load(sys.stdin)
@@ -109,5 +167,8 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     lacking = [key for key in ("digest", *_CONTENTS) if key not in contents]
     if lacking:
         raise errors.Problem(f"standard input lacks {', '.join(lacking)}", errors.EXIT_USAGE)
+    if argv == ["begin"]:
+        begin(paths, contents)
+        return errors.EXIT_DONE
     output.say(f"generation {record(paths, contents)['number']}")
     return errors.EXIT_DONE

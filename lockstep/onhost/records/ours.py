@@ -1,8 +1,8 @@
 """Tells Lockstep's own files on this host from foreign ones, which stay unchanged.
 
 The one judgement, for preflight, for what writes and removes files, and for the way back. A thing
-is ours where it lies in a folder of ours alone, where its name or its first lines say so, or where
-the newest record of a generation has it. What the inventory adopts counts as ours.
+is ours where it lies in a folder of ours alone, where its first lines say so, or where the newest
+record of a generation has it; a name says nothing. What the inventory adopts counts as ours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import atomic, layout
 from lockstep.onhost.records import generations
 
 #: The line by which a file of a deploy is known, in its first bytes.
@@ -31,6 +31,18 @@ HOMES = (
     *("/var/cache/lockstep", "/var/log/lockstep"),
     *("/var/lib/lockstep", "/var/lib/lockstep-deploy", "/var/lib/lockstep-cluster"),
     "/var/lib/lockstep-backup",
+)
+#: Folders and sockets that systemd makes for our units, beside `HOMES`.
+MADE_FOR_UNITS = (
+    "/var/lib/lockstep-gateway",
+    *(
+        f"/var/lib/{private}lockstep-{name}"
+        for name in ("prometheus", "alertmanager")
+        for private in ("", "private/")
+    ),
+    *("/run/lockstep-gateway", "/run/lockstep-gateway-switch.sock"),
+    *("/run/lockstep-metrics", "/run/lockstep-tls"),
+    "/var/lib/systemd/timers/stamp-lockstep-backup.timer",
 )
 #: Home of the service account, by which the account is known as made by a deploy.
 HOME = "/var/lib/lockstep"
@@ -44,6 +56,9 @@ DOCKER = "docker.service"
 UNITS = "/etc/systemd/system/"
 #: A file of a package in whose place a deploy writes its own, unless somebody has changed it.
 CONFFILES = ("/etc/default/earlyoom",)
+#: A file outside our folders that versions before 2026-11-26 wrote without a mark. It is ours
+#: where the record of what was here before (`found`) says that nothing was.
+UNMARKED = "/etc/apt/sources.list.d/lockstep.list"
 #: The one link that every deploy makes outside our own folders.
 UV = "/usr/local/bin/uv"
 
@@ -120,7 +135,9 @@ class Ours:
         if _environment(shown).get("LOCKSTEP_GENERATION", "") == generation:
             return ""
         form = "{{.Names}}\t{{.Label " + json.dumps(label) + "}}"
-        rows = _said("docker", "ps", "--format", form)
+        rows = _answer("docker", "ps", "--format", form)
+        if rows is None:
+            return "Docker does not say which containers its restart would end"
         pairs = [line.partition("\t")[::2] for line in rows.splitlines()]
         theirs = [name for name, ours in pairs if not ours]
         return f"its restart would end {', '.join(theirs)}" if theirs else ""
@@ -141,8 +158,7 @@ class Ours:
         copy.write_bytes(at.read_bytes())
 
     def _known(self, path: str) -> bool:
-        named = path.startswith("/etc/") and "lockstep" in path.rpartition("/")[2]
-        return named or path in self._recorded or _lies_in(path, HOMES)
+        return path in self._recorded or _lies_in(path, HOMES)
 
     def _adopts(self, path: str) -> bool:
         unit = path.removeprefix(UNITS)
@@ -191,15 +207,21 @@ def marked(path: Path) -> bool:
 
 
 def _recorded(root: Path) -> frozenset[str]:
-    """Paths that the newest record of a generation has, with the folders that it names."""
-    record = generations.newest(layout.Paths(root))
-    if record is None:
-        return frozenset()
-    files = [str(file["path"]) for file in record["files"]]
-    folder, cache = record["engine"].get("folder"), record["weights"].get("cache_dir")
-    # The hub's cache has a home of its own beside the models.
-    caches = [cache, *map(str, list(Path(cache).parents)[:2])] if cache else []
-    return frozenset((*files, *([folder] if folder else []), *caches))
+    """Paths that the newest record of a generation has, with the folders that it names.
+
+    What a deploy began to write and has not ended well is as much ours.
+    """
+    paths = layout.Paths(root)
+    before = (atomic.read_json(paths.found) or {}).get("paths", {})
+    unmarked = [UNMARKED] if before.get(UNMARKED, "unknown") is None else []
+    found = [*unmarked]
+    for record in filter(None, (generations.begun(paths), generations.newest(paths))):
+        found += [str(file["path"]) for file in record["files"]]
+        folder, cache = record["engine"].get("folder"), record["weights"].get("cache_dir")
+        # The hub's cache has a home of its own beside the models.
+        caches = [cache, *map(str, list(Path(cache).parents)[:2])] if cache else []
+        found += [*([folder] if folder else []), *caches]
+    return frozenset(found)
 
 
 def in_homes(path: str) -> bool:
@@ -260,8 +282,13 @@ def _environment(pid: str) -> dict[str, str]:
 
 
 def _said(*argv: str) -> str:
+    return _answer(*argv) or ""
+
+
+def _answer(*argv: str) -> str | None:
+    """What a program prints; None where it fails or says nothing for 30 s."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

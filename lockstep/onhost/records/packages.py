@@ -1,9 +1,13 @@
 """Packages that a deploy installs: noted before they come, purged when nothing asks for them.
 
 usage: packages note PACKAGE[=ACCOUNT]...   before they are installed
+       packages prepare PACKAGE...          between the two
        packages purge PACKAGE...
 
 `note` remembers which of them, and whether the ACCOUNT that one makes, this host did not have.
+`prepare` reads the archive's lists and makes sure that apt can install them. It refuses where
+packages of others are half installed: apt would go on with them, and one that downloads a snap
+while it is configured takes hours. What a run of ours that was cut off left, apt goes on with.
 `purge` removes those with their configuration and data, what apt installed for them alone, and the
 account. Of a package that was here before, nothing is removed.
 
@@ -14,14 +18,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.records import ours
 
 _REMOVED = re.compile(r"^(?:Remv|Purg) (\S+)", re.MULTILINE)
+_COMING = re.compile(r"^Inst (\S+)", re.MULTILINE)
+_UNMET = re.compile(r"^ (\S+) : ((?:Pre)?Depends: .+)$", re.MULTILINE)
+# With a source that does not answer apt-get warns, and takes the lists of before (apt 2.6 to 3.0).
+_FAULT = re.compile(r"^(?:E: |W: (?:Failed to fetch|GPG error|An error occurred during)).*://")
+# What dpkg has begun with and not ended. One that waits for triggers is installed.
+_UNFINISHED = ("half-installed", "unpacked", "half-configured")
 _LIMIT_S = 900.0
+# Where a dpkg was killed, apt demands that its journal is worked off. Each dpkg that writes does
+# that; `--configure -a`, which apt names, would go on with everybody's packages besides.
+MERGE = ("sh", "-c", "dpkg --set-selections < /dev/null")
+# As a deploy installs: a package that conflicts with one of the system's (docker.io with docker-ce)
+# is refused. What a cut-off run of ours left is put right along with it.
+INSTALL = ("install", "--fix-broken", "--no-remove", "--no-install-recommends")
 
 
 @dataclass
@@ -32,11 +49,13 @@ class Noted:
         packages: Those that a deploy installed.
         accounts: Account → packages that make it.
         before: Every package that was here when the first of them came.
+        coming: All that apt installs in the run that is under way, or in the last one.
     """
 
     packages: list[str] = field(default_factory=list)
     accounts: dict[str, list[str]] = field(default_factory=dict)
     before: list[str] = field(default_factory=list)
+    coming: list[str] = field(default_factory=list)
 
 
 def load(paths: layout.Paths) -> Noted:
@@ -71,6 +90,88 @@ def note(paths: layout.Paths, names: Sequence[str]) -> None:
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
 
 
+def unfinished_packages(paths: layout.Paths, names: Sequence[str]) -> dict[str, str]:
+    """Packages of others that block apt → in what state they are, and what they wait for.
+
+    `names` are what a deploy installs: those, and what an earlier run brought with them, are ours.
+    """
+    kept = load(paths)
+    own = {*names, *kept.packages, *kept.coming}
+    found = {name: status for name, status in _listed().items() if status in _UNFINISHED}
+    # Nothing is changed, so no lock is taken: somebody may hold it.
+    checked = runner.run(["apt-get", "-q", "-oDebug::NoLocking=1", "check"], timeout=_LIMIT_S)
+    for name, why in _UNMET.findall(checked.stdout):
+        name = name.partition(":")[0]
+        found[name] = "; ".join(filter(None, (found.get(name), why)))
+    return {name: state for name, state in found.items() if name not in own}
+
+
+def states_text(unfinished: Mapping[str, str]) -> str:
+    """Packages and their states, the first of many."""
+    each = [f"{name} ({state})" for name, state in unfinished.items()]
+    more = f" and {len(each) - _SHOWN} more" if len(each) > _SHOWN else ""
+    return ", ".join(each[:_SHOWN]) + more
+
+
+_SHOWN = 4
+#: How an operator finishes packages of others.
+CURE = (
+    "`sudo dpkg --configure -a` and `sudo apt-get install --fix-broken` there finish them. Some "
+    "of Firefox and Thunderbird download snaps meanwhile, which can take hours (`snap changes`). "
+    "Those that nobody uses can go instead: `sudo apt-get remove NAME` shows first what goes along."
+)
+
+
+def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
+    """Read the archive's lists, and note what apt will install. Problem where it cannot.
+
+    A source that fails is named, and is no obstacle while the others have everything.
+    """
+    _refuse_unfinished(paths, names)
+    runner.must(*MERGE, timeout=_LIMIT_S)
+    code, faults = _update_lists()
+    simulated = runner.run(["apt-get", "-q", "--simulate", *INSTALL, *names], timeout=_LIMIT_S)
+    # One that was refused a lock names no source.
+    if code != 0 and (simulated.returncode != 0 or not faults):
+        said = "; ".join(faults) or f"apt-get update ended with {code}"
+        raise errors.Problem(
+            f"the archive's lists could not be read ({said}), and apt cannot install "
+            f"{', '.join(names)} without. Remedy: {_DEAD}"
+        )
+    for fault in faults:
+        output.say(f"warning: a source of apt fails: {fault}. {_DEAD}")
+    kept = load(paths)
+    kept.coming = sorted(set(_COMING.findall(simulated.stdout)))
+    atomic.write_json(paths.packages, asdict(kept), mode=0o600)
+
+
+_DEAD = (
+    "`grep -r SERVER /etc/apt/sources.list*` there finds its file: correct the source or its key, "
+    "or disable it."
+)
+
+
+def _refuse_unfinished(paths: layout.Paths, names: Sequence[str]) -> None:
+    if foreign := unfinished_packages(paths, names):
+        raise errors.Problem(
+            f"packages that are not Lockstep's block apt: {states_text(foreign)}. {CURE}"
+        )
+
+
+def _update_lists() -> tuple[int, list[str]]:
+    """How `apt-get update` ended, its output passed on, and what it said of sources that fail."""
+    faults = []
+    argv = ("apt-get", "-q", "update")
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as running:
+        for line in running.stdout or ():
+            output.say(line.rstrip("\n"))
+            if _FAULT.search(line):
+                faults.append(line[3:].strip())
+    return running.returncode, faults
+
+
 def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
     """Remove those of the names that are noted; every package that went.
 
@@ -90,6 +191,7 @@ def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
     gone = [*leaving, *sorted(alone)]
     if gone:
+        _refuse_unfinished(paths, names)
         runner.must("apt-get", "-q", "-y", "purge", *gone, timeout=_LIMIT_S)
     never = {name for name in noted if name not in known}
     kept.packages = [name for name in kept.packages if name not in {*gone, *never}]
@@ -140,11 +242,17 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     paths = paths or layout.Paths()
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb, form in (("note", "PACKAGE[=ACCOUNT]"), ("purge", "PACKAGE")):
+    for verb, form in (
+        ("note", "PACKAGE[=ACCOUNT]"),
+        ("prepare", "PACKAGE"),
+        ("purge", "PACKAGE"),
+    ):
         verbs.add_parser(verb).add_argument("packages", nargs="+", metavar=form)
     options = parser.parse_args(argv)
     if options.verb == "note":
         note(paths, options.packages)
+    elif options.verb == "prepare":
+        prepare_install(paths, options.packages)
     else:
         for name in purge(paths, options.packages):
             output.say(f"{name} is purged")

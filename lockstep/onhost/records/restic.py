@@ -63,6 +63,10 @@ def config(paths: layout.Paths) -> Config | None:
     return read(Config, paths.backup) if paths.backup.exists() else None
 
 
+class NoneYet(errors.Problem):
+    """There is no repository in a place: no backup has come to it."""
+
+
 class Repository:
     """One repository; the host's own where no other place is named.
 
@@ -93,7 +97,9 @@ class Repository:
         raise errors.Problem(f"restic named no snapshot in {self.place}")
 
     def saved(self) -> list[Saved]:
-        """All snapshots, newest first."""
+        """All snapshots, newest first. NoneYet where no backup was made or came here."""
+        if self.place == str(self.paths.backup_kept) and not (Path(self.place) / "config").exists():
+            raise NoneYet(f"backup in {self.place}: there is none yet")
         found = json.loads(self._run("snapshots", "--json")) or []
         made = [
             Saved(each["id"], _unix(each["time"]), tuple(each.get("tags") or ())) for each in found
@@ -168,7 +174,25 @@ class Repository:
         return runner.run(["restic", *words], timeout=_LIMIT_S, env={**os.environ, **own, **more})
 
     def _problem(self, said: str) -> errors.Problem:
+        if _NONE_THERE in said:
+            return NoneYet(f"backup in {self.place}: there is none yet")
+        if not self.password.exists():
+            remedy = f"put it into {self.password}, with mode 0600"
+            said = f"the password that encrypts it is not on this host. Remedy: {remedy}"
         return errors.Problem(f"backup in {self.place}: {' '.join(said.split())[-600:]}")
+
+    @property
+    def on_this_disk(self) -> bool:
+        """Whether it lies where the host's own does, so that one lost disk takes both."""
+        if not self.place.startswith("/"):
+            return False
+        mine, own = (_existing(path) for path in (Path(self.place), self.paths.backup_kept))
+        return mine.stat().st_dev == own.stat().st_dev
+
+
+def _existing(path: Path) -> Path:
+    """A folder, or the one in which it is to come."""
+    return path if path.exists() else _existing(path.parent)
 
 
 def _unix(text: str) -> float:

@@ -34,13 +34,16 @@ def place(file: File, root: Path = Path("/")) -> None:
 
 
 def sweep(folders: set[str]) -> None:
-    """Remove what a run that was cut off left half-written; some programs read every file."""
+    """Remove what a run that was cut off left half-written; some programs read every file.
+
+    What a program is writing just now stays: other programs of ours write in these folders, too.
+    """
     for folder in folders:
-        for path in Path(folder).glob(f"{atomic.PREFIX}*"):
+        for path in filter(atomic.is_left, Path(folder).glob(f"{atomic.PREFIX}*")):
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
             else:
-                path.unlink()
+                path.unlink(missing_ok=True)
 
 
 def make(folder: File) -> None:
@@ -50,7 +53,7 @@ def make(folder: File) -> None:
         own(path, folder)
         return
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    new = tempfile.mkdtemp(prefix=atomic.PREFIX, dir=os.path.dirname(path))
+    new = tempfile.mkdtemp(prefix=atomic.unfinished(), dir=os.path.dirname(path))
     try:
         own(new, folder)
         os.rename(new, path)

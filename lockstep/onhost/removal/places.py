@@ -1,20 +1,21 @@
-"""Files and folders of ours on this host, by their names, first lines and the record."""
+"""Files and folders of ours on this host, by their first lines and the record."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lockstep.onhost.core import layout
+from lockstep.onhost.facts import files as file_facts
+from lockstep.onhost.facts import reading
 from lockstep.onhost.records import found, generations, ours
 
 _STATE, _PROGRAMS = "/var/lib/lockstep-deploy", "/usr/local/lib/lockstep"
 #: Folders of ours that leave with all in them; the record and the program come after them.
 _CONTENTS = (
     *(path for path in ours.HOMES if path not in (_STATE, _PROGRAMS, "/run/lockstep")),
-    *("/var/lib/lockstep-*", "/var/lib/private/lockstep-*", "/var/cache/private/lockstep-*"),
-    *("/var/lib/systemd/timers/stamp-lockstep-*", "/run/lockstep-*", "/tmp/torchinductor_lockstep"),
+    *(*ours.MADE_FOR_UNITS, "/tmp/torchinductor_lockstep"),
 )
 #: What people brought or were given, in folders of ours.
 DATA = (
@@ -28,15 +29,16 @@ _ENGINE = ("store", "uv-cache", "current", "[0-9a-f]" * 12)
 
 def files(paths: layout.Paths, scripts: str) -> list[str]:
     """Files and links of ours outside our own folders; operators have `scripts` of theirs, too."""
-    recorded = {str(file["path"]) for each in generations.records(paths) for file in each["files"]}
-    outside = {path for path in recorded if not ours.in_homes(path)}
+    recorded = {str(file["path"]) for each in generations.known(paths) for file in each["files"]}
+    outside = {path for path in (*recorded, ours.UNMARKED) if not ours.in_homes(path)}
     found_here = {*_scanned(paths.root, "/etc"), *_scanned(paths.root, scripts)}
     link = paths.root / ours.UV.lstrip("/")
     if link.is_symlink() and ours.in_homes(str(link.readlink())):
         found_here.add(ours.UV)
     judge = ours.Ours(root=paths.root)
     there = {path for path in outside if os.path.lexists(paths.root / path.lstrip("/"))}
-    return sorted(found_here | {path for path in there if not judge.file(path)})
+    found_here |= {path for path in there if not judge.file(path)}
+    return sorted(found_here | {*_boot_links(paths.root, found_here)})
 
 
 def _scanned(root: Path, folder: str) -> Iterator[str]:
@@ -45,9 +47,16 @@ def _scanned(root: Path, folder: str) -> Iterator[str]:
         folders[:] = [name for name in folders if not ours.in_homes(f"{inside}/{name}")]
         for name in names:
             path = Path(at, name)
-            named = folder == "/etc" and "lockstep" in name
-            if named or (not path.is_symlink() and ours.marked(path)):
+            if not path.is_symlink() and ours.marked(path):
                 yield f"{inside}/{name}"
+
+
+def _boot_links(root: Path, files_of_ours: Iterable[str]) -> Iterator[str]:
+    """Links by which systemd starts units that are among our files."""
+    own = {path for path in files_of_ours if path.startswith(ours.UNITS)}
+    for link in (root / ours.UNITS.lstrip("/")).glob("*.wants/*"):
+        if link.is_symlink() and str(link.readlink()) in own:
+            yield "/" + str(link.relative_to(root))
 
 
 def originals(paths: layout.Paths) -> list[str]:
@@ -56,11 +65,43 @@ def originals(paths: layout.Paths) -> list[str]:
     return sorted("/" + str(path.relative_to(top)) for path in top.rglob("*") if path.is_file())
 
 
-def contents(paths: layout.Paths, record: found.Found, engines: str, keeps_data: bool) -> list[str]:
-    """Folders that leave with all in them."""
+def foreign(paths: layout.Paths, own: Mapping[str, Sequence[str]]) -> list[str]:
+    """Files and folders of others in the folders in which we know each file of ours.
+
+    `own` has these "folders", patterns of the "files" there that a deploy may ever have written,
+    and beginnings of folders that only our programs fill ("inside").
+    """
+    top = str(paths.root).rstrip("/")
+    recorded = (str(file["path"]) for each in generations.known(paths) for file in each["files"])
+    known = {top + path for path in recorded}
+    for pattern in own["files"]:
+        end = "/" if pattern.endswith("/") else ""
+        known |= {f"{path}{end}" for path in paths.root.glob(pattern.lstrip("/"))}
+    inside = tuple(top + path for path in own["inside"])
+    strange: list[str] = []
+    for folder in own["folders"]:
+        marked = {path for path in reading.below(top + folder) if ours.marked(Path(path))}
+        strange += file_facts.strangers(top + folder, known | marked, inside)
+    return sorted(path.removeprefix(top) for path in strange)
+
+
+def programs(paths: layout.Paths, strange: Iterable[str]) -> list[str]:
+    """The folder of the programs, or what of it leads to nothing of others."""
+    there = (paths.root / _PROGRAMS.lstrip("/")).exists()
+    return _but(paths.root, _PROGRAMS, strange) if there else []
+
+
+def contents(
+    paths: layout.Paths,
+    record: found.Found,
+    engines: str,
+    keeps_data: bool,
+    strange: Sequence[str] = (),
+) -> list[str]:
+    """Folders that leave with all in them, and parts of those in which others' files stay."""
     found_here = [path for pattern in _CONTENTS for path in _glob(paths.root, pattern)]
     here = [path for path in found_here if path not in (_STATE, _PROGRAMS)]
-    kept = DATA if keeps_data else ()
+    kept = [*(DATA if keeps_data else ()), *strange]
     every = [each for path in here for each in _but(paths.root, path, kept)]
     for path in (engines, "/root/.cache/uv", "/root/.cache/pip"):
         there = (paths.root / path.lstrip("/")).exists()

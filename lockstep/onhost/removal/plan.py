@@ -12,11 +12,11 @@ from lockstep.onhost.garbage import unneeded
 from lockstep.onhost.records import found, generations, ours, packages
 from lockstep.onhost.removal import places
 from lockstep.onhost.removal.items import DATA, WEIGHTS, Plan
+from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import hub_cache as hub
 
 _UNITS = (".service", ".socket", ".timer")
 _TABLE = ("inet", "lockstep")
-_PROGRAM = "/usr/local/lib/lockstep"
 _NETPLAN = "/etc/netplan/"
 
 
@@ -33,6 +33,7 @@ class Asked:
         accounts: Service accounts → their homes.
         group: The operators' group.
         folders: Folder → "folder", mode and owners that a deploy gives it.
+        own: How files of others in our folders are known, as `places.foreign` has it.
     """
 
     keep: Sequence[str]
@@ -43,6 +44,7 @@ class Asked:
     accounts: Mapping[str, str]
     group: str
     folders: Mapping[str, str]
+    own: Mapping[str, Sequence[str]]
 
 
 def make(paths: layout.Paths, docker: docker_api.Docker | None, asked: Asked) -> Plan:
@@ -66,15 +68,17 @@ def make(paths: layout.Paths, docker: docker_api.Docker | None, asked: Asked) ->
     _settings(paths, record, plan)
     _accounts(record, asked, plan)
     keeps_data = DATA in asked.keep
-    plan.go("content", *places.contents(paths, record, asked.engines, keeps_data))
+    strange = places.foreign(paths, asked.own)
+    plan.go("content", *places.contents(paths, record, asked.engines, keeps_data, strange))
     contents = plan.names("content")
     made = places.made_folders(paths, record)
     plan.go("folder", *(path for path in made if path not in contents))
     for path, was in places.changed_folders(paths, record, asked.folders).items():
         plan.go("original", path, detail=was)
-    if (paths.root / _PROGRAM.lstrip("/")).exists():
-        plan.go("program", _PROGRAM)
+    plan.go("program", *places.programs(paths, strange))
     plan.go("record", *places.records(paths, bool(asked.keep), keeps_data))
+    for path in strange:
+        plan.stay(path, "Lockstep did not write it")
     _always(plan, bool(asked.keep), keeps_data, record)
     return plan.ordered()
 
@@ -84,20 +88,27 @@ def _units(paths: layout.Paths, files: Sequence[str], plan: Plan) -> None:
     names = [PurePosixPath(path).name for path in files if path.startswith(ours.UNITS)]
     own = {name for name in names if name.endswith(_UNITS) and "@." not in name}
     said = runner.run(["systemctl", "list-units", "--all", "--plain", "--no-legend", "lockstep-*"])
+    loaded = [line.split()[0] for line in said.stdout.splitlines() if line.strip()]
     own |= {
-        words[0]
-        for words in map(str.split, said.stdout.splitlines())
-        if words and words[0].endswith(_UNITS)
+        name
+        for name, unit in units.show(loaded).items()
+        if name.endswith(_UNITS) and (unit.transient or _template(name) in names)
     }
     models = {
         PurePosixPath(file["path"]).name
-        for each in generations.records(paths)
+        for each in generations.known(paths)
         for file in each["files"]
     }
     hot = (name for name in sorted(own & models) if _runs(["systemctl", "is-active", name]))
     plan.go("model", *hot)
     order = {".timer": 0, ".socket": 1, ".service": 2}
     plan.go("unit", *sorted(own, key=lambda name: (order[PurePosixPath(name).suffix], name)))
+
+
+def _template(name: str) -> str:
+    """The template of a unit that is an instance of one: "a@.service" of "a@b.service"."""
+    stem, at, rest = name.partition("@")
+    return f"{stem}@.{rest.rpartition('.')[2]}" if at else ""
 
 
 def _dockers(paths: layout.Paths, docker: docker_api.Docker, asked: Asked, plan: Plan) -> None:
@@ -204,7 +215,7 @@ def _accounts(record: found.Found, asked: Asked, plan: Plan) -> None:
         else:
             plan.stay(f"account {name}", "it was here before")
     gone = plan.names("account")
-    if found.members(asked.group) is not None:
+    if found.members(asked.group) is not None and record.groups.get(asked.group) is None:
         plan.go("group", asked.group)
     for name, was in known.items():
         now = found.groups_of(name)

@@ -101,8 +101,14 @@ def _token_where_clients_ask(target: config.Target) -> None:
 
 
 def back(paths: layout.Paths, why: str) -> int:
-    """Return to the previous generation on record; what is hot is started again."""
+    """Return to the previous generation on record; what is hot is started again.
+
+    Of a deploy that has not ended well that is the newest one: this host was it before.
+    """
     now, previous = generations.newest(paths), generations.previous(paths)
+    begun = generations.begun(paths)
+    if begun and now and begun["digest"] != now["digest"]:
+        now, previous = begun, now
     if now is None or previous is None:
         raise errors.Problem("there is no record of a previous generation to return to")
     kept = before.of_records(previous, now)

@@ -10,7 +10,7 @@ engine. Where it passes, it notes the start on disk.
 exit codes: 0 the engine may start, 1 told to end by somebody else than systemd (which gets 0, for
             the unit is being stopped), or a container that is not ours has the engine's name,
             2 wrong use or unreadable configuration,
-            3 another engine is alive, 4 not enough memory
+            3 another engine is alive or has the port, 4 not enough memory
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from lockstep.onhost.core import config, errors, layout, meminfo, output, program
+from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
+from lockstep.onhost.engine import alive, gpu_holders, port
 from lockstep.onhost.records import boots, ended
 from lockstep.onhost.systemd import units
 
@@ -57,6 +59,7 @@ class Gate:
             tell(f"last time {before}")
         self.remove_own_orphan()
         self.wait_for_other_engines()
+        self.refuse_taken_port()
         self.wait_for_memory()
         self.note()
 
@@ -74,31 +77,31 @@ class Gate:
         """Remove a container of the target's own name: its unit is only about to start.
 
         It is what a killed docker client leaves behind, and it would hold name and memory. Problem
-        where it is somebody else's.
+        where it is somebody else's, and where Docker does not answer: nothing would start it.
         """
         name = self.target.container
         if name is None:
             return
         try:
-            if stop_container.stop(self._docker, name, self.wait_s):
+            if stop_container.stop(self._docker, name, self.wait_s, self.paths):
                 tell(f"removed the orphaned container {name} of an earlier run")
-        except (docker_api.Unreachable, docker_api.DockerError) as error:
+        except docker_api.DockerError as error:
             tell(f"container {name} not checked: {error}")
 
     def wait_for_other_engines(self) -> None:
         """Wait until no other target's unit, process or container is alive."""
         told = -10.0
-        while alive := self.alive_elsewhere():
+        while others := self.alive_elsewhere():
             if self._waited() >= self.wait_s:
                 raise errors.Problem(
-                    f"another engine is alive after {self._waited():.0f} s: {'; '.join(alive)}. "
+                    f"another engine is alive after {self._waited():.0f} s: {'; '.join(others)}. "
                     f"Only one model may be hot. Remedy: switch.sh none, then "
                     f"switch.sh {self.target.name}",
                     EXIT_OTHER_ENGINE,
                 )
             if self._waited() - told >= 10:
                 told = self._waited()
-                tell(f"waiting for another engine to end, {told:.0f} s: {'; '.join(alive)}")
+                tell(f"waiting for another engine to end, {told:.0f} s: {'; '.join(others)}")
             self.sleep(1)
 
     def alive_elsewhere(self) -> list[str]:
@@ -106,20 +109,29 @@ class Gate:
         others = self.host.others(self.target.name)
         state = units.show(other.unit for other in others)
         containers = self._running({other.container for other in others if other.container})
-        alive = []
+        found = []
         for other in others:
             unit = state[other.unit]
-            left = [] if unit.up else units.processes(other.unit, self.paths.proc)
             if unit.up:
-                alive.append(f"{other.unit} is {unit.active} ({unit.sub})")
-            elif left:
-                alive.append(f"processes {', '.join(map(str, left))} of stopped {other.unit}")
+                found.append(f"{other.unit} is {unit.active} ({unit.sub})")
             elif other.container in containers:
-                alive.append(
+                found.append(
                     f"container {other.container} runs outside {other.unit} "
                     f"(docker rm -f {other.container})"
                 )
-        return alive
+            else:
+                found += alive.left_of(other, self.paths)
+        return found
+
+    def refuse_taken_port(self) -> None:
+        """Problem where anybody listens at the engine's port: it would be taken for the engine."""
+        if others := port.strangers(self.target, self.paths):
+            raise errors.Problem(
+                f"{' and '.join(others)} listens at {self.target.itself.url}, where "
+                f"{self.target.name} is to answer. Remedy: stop it, then "
+                f"switch.sh {self.target.name}; or another port (targets.{self._data_key('port')})",
+                EXIT_OTHER_ENGINE,
+            )
 
     def wait_for_memory(self) -> None:
         """Wait until MemAvailable reaches what the target needs, dropping the page cache."""
@@ -132,8 +144,8 @@ class Gate:
             if self._waited() - dropped >= 30:
                 dropped = self._waited()
                 tell(
-                    f"{now.free:.1f} GiB free, {now.available:.1f} GiB available of "
-                    f"{need:.1f} needed: dropping the page cache"
+                    f"{now.free:.1f} GiB free, {rounded_down(now.available)} GiB available of "
+                    f"{rounded_up(need)} needed: dropping the page cache"
                 )
                 self.drop_page_cache()
                 now = meminfo.memory(self.paths.proc)
@@ -144,12 +156,13 @@ class Gate:
             if self._waited() - told >= 10:
                 told = self._waited()
                 tell(
-                    f"waiting for memory, {told:.0f} s: {now.available:.1f} GiB available, "
-                    f"{need:.1f} GiB needed"
+                    f"waiting for memory, {told:.0f} s: {rounded_down(now.available)} GiB "
+                    f"available, {rounded_up(need)} GiB needed"
                 )
             self.sleep(1)
             now = meminfo.memory(self.paths.proc)
-        tell(f"{now.available:.1f} of {now.total:.1f} GiB available, {need:.1f} GiB needed")
+        found = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
+        tell(f"{found}, {rounded_up(need)} GiB needed")
 
     def note(self) -> None:
         """Note on disk that the target is starting; failing is no error."""
@@ -163,16 +176,26 @@ class Gate:
         if need > now.total:
             remedy = "this host can never run it: bind a smaller recipe to the target"
         else:
+            # What is on the GPU, `ps` charges to nobody.
+            held = gpu_holders.in_words(self.host, self.paths)
+            see = "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
             remedy = (
-                "see what holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, "
-                f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
-                f"(targets.{self.target.name}.overrides gpu_memory_utilization, docs/fit.md)"
+                (f"{'; '.join(held)}; " if held else see)
+                + f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
+                f"(targets.{self._data_key('overrides')} gpu_memory_utilization, docs/fit.md)"
             )
         return errors.Problem(
-            f"{self.target.name} needs {need:.1f} GiB, {now.available:.1f} GiB available after "
-            f"{self._waited():.0f} s (of {now.total:.1f} GiB). Remedy: {remedy}",
+            f"{self.target.name} needs {rounded_up(need)} GiB, {rounded_down(now.available)} GiB "
+            f"available after {self._waited():.0f} s (of {now.total:.1f} GiB). Remedy: {remedy}",
             EXIT_MEMORY,
         )
+
+    def _data_key(self, key: str) -> str:
+        """Where the inventory says it: of a fallback it stands at the target that has it."""
+        behind = (each for each in self.host.targets.values() if each.fallback == self.target.name)
+        owner = next(behind, self.target)
+        other = key == "overrides" and owner.engine != self.target.engine
+        return f"{owner.name}.{'fallback_' if other else ''}{key}"
 
     def drop_page_cache(self) -> None:
         """Write dirty pages back, then have the kernel give the cache up; failing is no error."""

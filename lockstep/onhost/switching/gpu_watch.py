@@ -1,4 +1,4 @@
-"""What is wrong with the GPU, looked for each minute by the wedge watch: hot, slow, or not capped.
+"""What is wrong with the GPU, looked for each minute by the wedge watch: hot, slow, or shared.
 
 gpu-hot: heat or the power supply holds the clock down, at two looks in a row.
 gpu-slow: the hot model makes less than 70 % of its accepted speed, at less power than it took then,
@@ -6,6 +6,8 @@ at two looks in a row. So looks a Spark whose firmware holds it down: 611 to 702
 under load, which a reboot does not cure, and a minute without mains does (reports of 2026-07 and
 2026-08, docs/gpu.md). An engine that makes no token at all is the wedge watch's.
 gpu-cap: the clock is above its cap, and a new start of the cap's unit did not help.
+gpu-foreign: somebody else's engine holds the GPU's memory while a model of ours is up, or anybody
+much of it. No gate is before its start, and the memory floor would end ours.
 
 Besides, it tells of a boot that was cut off under a model, until somebody switches: a Spark that
 turns itself off says nothing of why.
@@ -19,11 +21,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from lockstep.onhost.core import atomic, config, layout, output, runner
-from lockstep.onhost.engine import openai_api
+from lockstep.onhost.core import atomic, config, errors, layout, output, runner
+from lockstep.onhost.engine import gpu_holders, openai_api
 from lockstep.onhost.records import accepted, boots
 from lockstep.onhost.system import gpu
+from lockstep.onhost.systemd import units
 
+#: Code of a foreign engine beside ours.
+FOREIGN = "gpu-foreign"
 SLOW_SHARE = 0.7
 # A GPU that decodes shows more.
 BUSY = 90.0
@@ -90,7 +95,11 @@ class Look:
         """
         before = load(self.paths)
         now = gpu.look()
-        found = {"gpu-cap": self._cap(now), "gpu-hot": self._heat(now)}
+        found = {
+            "gpu-cap": self._cap(now),
+            "gpu-hot": self._heat(now),
+            FOREIGN: self._foreign(),
+        }
         slow = before.slow
         speed = self._slow(hot, now) if hot and not found["gpu-hot"] else None
         # What cannot be told, as while nothing is asked, changes nothing.
@@ -156,6 +165,25 @@ class Look:
             "air inlets, look at the power supply, or cap the clock: gpu.max_clock_mhz "
             "(docs/gpu.md)"
         )
+
+    def _foreign(self) -> str | None:
+        """Who else holds the GPU's memory while a model of ours is up."""
+        names = {target.unit: target.name for target in self.host.targets.values()}
+        shown = units.show(names)
+        up = [name for unit, name in names.items() if shown[unit].state in ("hot", "loading")]
+        if not up:
+            return None
+        try:
+            others = gpu_holders.foreign(self.host, self.paths)
+        except errors.Problem as problem:
+            tell(str(problem))
+            return None
+        told = [holder for holder in others if holder.matters]
+        if not told:
+            return None
+        said = "; ".join(holder.words for holder in told)
+        remedies = "; ".join(holder.remedy for holder in told)
+        return f"beside {up[0]}, {said}. Remedy: {remedies}"
 
     def _slow(self, target: config.Target, now: gpu.Reading) -> str | None:
         """Why the model counts as slow, "" where it is not, None where that cannot be told."""

@@ -31,7 +31,7 @@ from lockstep.onhost.core import (
     runner,
     switch_lock,
 )
-from lockstep.onhost.docker import docker_api
+from lockstep.onhost.docker import container_group, docker_api
 from lockstep.onhost.records import ended
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
@@ -118,14 +118,17 @@ class Floor:
             # systemd starts it as the leader of a group, and an engine's other processes are in it.
             _sigkill(os.killpg, main_pid)
         else:
-            # All of a container end with its first process.
-            _sigkill(os.kill, self._first_pid(target.container))
+            inside = container_group.processes(target.container, self.paths)
+            # All of a container end with its first process. Docker may answer late or never on such
+            # a host: it is asked only for one that an earlier deploy started.
+            for pid in inside or [self._first_pid(target.container)]:
+                _sigkill(os.kill, pid)
         # Before RestartSec= is over.
         _systemctl("stop", "--no-block", target.unit)
         _systemctl("kill", "--signal=KILL", target.unit)
 
     def _first_pid(self, container: str) -> int:
-        """Of a running container; 0 where none runs. `docker kill` starts a program for it."""
+        """Of a running container by Docker's word; 0 where none runs."""
         try:
             found = self.docker.container(container)
         except (docker_api.Unreachable, docker_api.DockerError) as error:

@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep.onhost.core import config, errors, layout, meminfo
+from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api
+from lockstep.onhost.engine import alive, gpu_holders, port
 from lockstep.onhost.system import cluster_link
 from lockstep.onhost.systemd import units
 from lockstep.onhost.weights import weights_spec, weights_state
+
+#: Most seconds that Docker may take to answer. What it is asked here takes it milliseconds.
+DOCKER_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Precheck:
             raise _refused(f"{target.unit} is {unit.load}", "run the deploy")
         if cluster := self.host.cluster(target.name):
             cluster_link.check(target.name, cluster, self.paths)
+        self._port(target)
+        self._docker_of_others(target)
         self._memory(target)
         self._image(target)
         self._weights(target)
@@ -46,21 +53,51 @@ class Precheck:
         }
         return now.available, sum(up.values())
 
+    def _port(self, target: config.Target) -> None:
+        # Whose a socket is, the kernel tells root alone; the gate asks again.
+        if not units.is_root():
+            return
+        if others := port.strangers(target, self.paths, self.host.targets.values()):
+            raise _refused(
+                f"{target.name}: {' and '.join(others)} listens at {target.itself.url}",
+                "stop it, or set another port of the target",
+            )
+
+    def _docker_of_others(self, target: config.Target) -> None:
+        """What lives in a container is removed by Docker: that has to answer before the stop."""
+        # A rehearsal of an account that may not ask Docker tells of the rest.
+        if not units.is_root():
+            return
+        for each in self.host.others(target.name):
+            container = each.container
+            if not container or not (self.state[each.unit].up or alive.processes(each, self.paths)):
+                continue
+            try:
+                self.docker.container(container)
+            except docker_api.DockerError as error:
+                raise errors.Problem(f"{each.name}: {error}; nothing was stopped") from error
+            except docker_api.Unreachable as error:
+                raise errors.Problem(
+                    f"{target.name}: {each.name} lives in container {container}, and {error}; "
+                    "nothing was stopped. `switch.sh none` ends it without Docker"
+                ) from error
+
     def _memory(self, target: config.Target) -> None:
         total = meminfo.memory(self.paths.proc).total
         need = target.need.available(total)
         if need > total:
             raise _refused(
-                f"{target.name} needs {need:.1f} GiB, this host has {total:.1f}",
+                f"{target.name} needs {rounded_up(need)} GiB, this host has {rounded_down(total)}",
                 "bind a smaller recipe to the target",
             )
         available, held = self.promised()
         # With nothing to lose the gate decides: it can wait for memory that is on its way back.
         if held and need > available + held:
             raise _refused(
-                f"{target.name} needs {need:.1f} GiB; {available:.1f} GiB are "
-                f"available and stopping what is hot frees at most {held:.1f}",
-                "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
+                f"{target.name} needs {rounded_up(need)} GiB; {rounded_down(available)} GiB are "
+                f"available and stopping what is hot frees at most {rounded_down(held)}",
+                "; ".join(gpu_holders.in_words(self.host, self.paths))
+                or "see what else holds memory with `ps -eo rss,pid,user,args --sort=-rss | head`",
             )
 
     def _image(self, target: config.Target) -> None:

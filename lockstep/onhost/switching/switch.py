@@ -15,10 +15,11 @@ from contextlib import suppress
 from functools import partial
 
 from lockstep.onhost.core import atomic, config, errors, layout, meminfo, output, runner
-from lockstep.onhost.docker import docker_api, stop_container
-from lockstep.onhost.engine import log_phases, openai_api
+from lockstep.onhost.core.need import rounded_down, rounded_up
+from lockstep.onhost.docker import container_group, docker_api, stop_container
+from lockstep.onhost.engine import alive, log_phases, openai_api
 from lockstep.onhost.records import boots, ended
-from lockstep.onhost.switching import journal, precheck, timing, unfinished
+from lockstep.onhost.switching import gate, journal, precheck, timing, unfinished
 from lockstep.onhost.systemd import units
 
 HEARTBEAT_S = 10.0
@@ -26,6 +27,8 @@ HEARTBEAT_S = 10.0
 _HOT_CANARY_S = 30.0
 # More than TimeoutStopSec of any unit here; systemd itself bounds a stop.
 _STOP_LIMIT_S = 300.0
+# What the kernel may need to end processes that were killed: as long as the gate would wait.
+_GONE_S = 120.0
 
 State = dict[str, "units.Unit"]
 
@@ -46,7 +49,7 @@ class Switch:
         self._paths = paths
         self._user = user
         self._steps = timing.Steps()
-        self._docker = docker_api.Docker(paths.docker_socket, timeout=60)
+        self._docker = docker_api.Docker(paths.docker_socket, precheck.DOCKER_S)
 
     def to(self, name: str) -> int:
         """Make `name` the one hot target: 0 done, else one of `EXIT_*` by what is hot now."""
@@ -137,7 +140,11 @@ class Switch:
         return self._replace(target, previous, state)
 
     def rehearse(self, name: str) -> int:
-        """Say what a switch would do. Problem when it would be refused; touches nothing."""
+        """Say what a switch would do; touches nothing.
+
+        Problem when it would be refused at once; the code of a failure where the memory gate would
+        refuse it with what is available now.
+        """
         state = self._state()
         up = sorted({t.name for t in self._host.targets.values() if state[t.unit].up})
         self._say(f"up now: {', '.join(up) or 'no model'}")
@@ -154,9 +161,12 @@ class Switch:
         need = target.need.available(meminfo.memory(self._paths.proc).total)
         self._say(f"image and weights of {name} are here")
         self._say(
-            f"memory: needs {need:.1f} GiB, {available:.1f} available"
-            + (f", {held:.1f} more when {', '.join(up)} is stopped" if held else "")
+            f"memory: needs {rounded_up(need)} GiB, {rounded_down(available)} available"
+            + (f", {rounded_down(held)} more when {', '.join(up)} is stopped" if held else "")
         )
+        if not held and need > available:
+            self._say(f"would wait {gate.DEFAULT_WAIT_S:.0f} s for memory and then be refused")
+            return errors.EXIT_FAILED
         spare = [spare.name for spare in self._spares(target, self._previous(target, state))]
         self._say(f"if {name} does not start: {', then '.join([*spare, 'no model'])}")
         return errors.EXIT_DONE
@@ -272,11 +282,26 @@ class Switch:
             return bool(self._remove_stray_containers(state) + names)
 
     def _stop(self, targets: Iterable[config.Target]) -> None:
-        """Stop units, and with that also the restarts of those that fail."""
+        """Stop units, and with that also the restarts of those that fail.
+
+        Stopped is what has no process left: systemd calls a unit stopped whose container lives.
+        """
+        targets = tuple(targets)
         names = sorted({target.unit for target in targets})
         result = self._watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
         if result.returncode != 0:
             raise errors.Problem(f"systemctl stop failed: {result.stderr.strip()}")
+        began = time.monotonic()
+        while left := [words for each in targets for words in alive.left_of(each, self._paths)]:
+            waited = time.monotonic() - began
+            if waited >= _GONE_S:
+                raise errors.Problem(
+                    f"not stopped after {output.duration(waited)}: {'; '.join(left)}. "
+                    "Remedy: switch.sh none; where that says the same, reboot"
+                )
+            if time.monotonic() - self._spoke >= HEARTBEAT_S:
+                self._say(f"… waiting for the end of {'; '.join(left)}")
+            time.sleep(0.5)
 
     def _remove_stray_containers(self, state: State) -> list[str]:
         names = {
@@ -286,18 +311,21 @@ class Switch:
         }
         if not names:
             return []
+        stray = {name for name in names if container_group.processes(name, self._paths)}
         try:
             running = self._docker.running(names)
-            stray = sorted(name for name in running if docker_api.ours(running[name].get("Labels")))
-            for name in sorted(running.keys() - set(stray)):
+            stray |= {name for name in running if docker_api.ours(running[name].get("Labels"))}
+            for name in sorted(running.keys() - stray):
                 self._say(f"container {name} is not Lockstep's and stays")
-            for name in stray:
-                self._say(f"removing container {name}: it runs outside its unit")
-                stop_container.stop(self._docker, name, 60)
         except (docker_api.Unreachable, docker_api.DockerError) as error:
-            self._say(f"containers not checked: {error}")
-            return []
-        return stray
+            self._say(f"Docker not asked for containers: {error}")
+        for name in sorted(stray):
+            self._say(f"removing container {name}: it runs outside its unit")
+            try:
+                stop_container.stop(self._docker, name, 60, self._paths)
+            except (docker_api.Unreachable, docker_api.DockerError) as error:
+                self._say(f"container {name} was ended, its name is not free yet: {error}")
+        return sorted(stray)
 
     def _start(self, target: config.Target) -> bool:
         """Start a unit and show how far it is; its readiness check is part of the start."""

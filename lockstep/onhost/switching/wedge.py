@@ -28,6 +28,7 @@ TOKEN_WAIT_S = 120.0
 IDLE_S = 300.0
 # An engine's own hiccup must not cost a restart that takes minutes.
 _AGAIN_S = 5.0
+#: Restarts of one engine within so many seconds, after which it is left down.
 RESTARTS, WINDOW_S = 2, 3600.0
 
 

@@ -5,7 +5,8 @@ usage: apt-turn [--limit SECONDS] -- ARGV...
 Apt and dpkg hold four locks. `dpkg --configure` and `apt-get update` give up at once when another
 process has one (DPkg::Lock::Timeout is for the locks of dpkg alone), and in the first hour of a
 Spark four services want them: the DGX Dashboard, apt's daily services, the one-shot upgrade of DGX
-OS and its OTA checker (facts of a Spark, 2026-11-22). So this waits until all four are free, with
+OS and its OTA checker (facts of a Spark, 2026-11-22). The Dashboard has the work done by others,
+who go on when it has died. So this waits until all four are free, with
 a line a minute that names the holder. Nobody can hold a lock for `apt-get`, so a command that is
 refused one after all has changed nothing and waits again.
 
@@ -33,12 +34,14 @@ LOCKS = (
     "var/lib/apt/lists/lock",
     "var/cache/apt/archives/lock",
 )
-# An allowance of ours (2026-11-22): who has a lock for longer is worth a look.
-LIMIT_S = 600.0
+# Two owners saw a lock held for 21 minutes by aptd, and by PackageKit, after the updater of the
+# Dashboard had died (facts of a Spark, 2026-11-25). Who has it for longer is worth a look.
+LIMIT_S = 1800.0
 SAY_EVERY_S = 60.0
 LOOK_EVERY_S = 1.0
 # apt 2.6 to 3.0 and dpkg 1.21 ("by another process") to 1.22 ("by PROGRAM process"), in English.
 _REFUSED = re.compile(r"Could not get lock |lock was locked by ")
+_SERVANTS = ("aptd", "packagekitd")
 # struct flock of 64-bit Linux: type, whence, start, length, process.
 _FLOCK = "hhqqi0q"
 
@@ -59,7 +62,14 @@ class Holder:
 
     @property
     def remedy(self) -> str:
-        """How an operator sees what it does."""
+        """How an operator sees what it does, and ends one that works for nobody any more."""
+        if self.process in _SERVANTS:
+            stop = f"systemctl stop {self.unit}" if self.unit else f"kill {self.pid}"
+            return (
+                f"it works for another program, such as the DGX Dashboard's updater: `ps -fp "
+                f"{self.pid}` shows since when, and where that program has ended, `sudo {stop}` "
+                "frees the lock"
+            )
         if self.unit.endswith(".service"):
             return f"`journalctl -fu {self.unit}` shows what it does"
         return f"`ps -fp {self.pid}` shows it" if self.pid else "`lslocks` lists what is held"
@@ -115,13 +125,21 @@ def _late(work: Sequence[str], limit_s: float, why: str) -> errors.Problem:
 
 
 def _named_work(work: Sequence[str]) -> str:
-    """ "apt-get update", without options."""
+    """ "apt-get update", without options; of a program of ours "packages prepare"."""
+    if program.PROGRAMS in work:
+        work = work[work.index(program.PROGRAMS) + 1 :]
     return " ".join([Path(work[0]).name, *(word for word in work[1:] if word.isalpha())][:2])
 
 
 def _attempt(work: Sequence[str]) -> tuple[int, bool]:
     """Run it, its output passed on: how it ended, and whether it was refused a lock."""
-    environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
+    environment = {
+        **os.environ,
+        "LC_ALL": "C.UTF-8",
+        "DEBIAN_FRONTEND": "noninteractive",
+        # Else it would restart what uses a library that came along, a hot engine for one.
+        "NEEDRESTART_SUSPEND": "1",
+    }
     refused = False
     try:
         running = subprocess.Popen(

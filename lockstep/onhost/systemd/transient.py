@@ -80,6 +80,10 @@ def command(job: Job) -> list[str]:
     ]
     if job.env_file:
         properties.append(f"EnvironmentFile={job.env_file}")
+    if job.user:
+        # torch and uv make folders and locks of names that everybody knows there: another account
+        # could have them first, and so hold up a build, or give it what it loads.
+        properties.append("PrivateTmp=yes")
     argv = ["systemd-run", "--quiet", "--no-ask-password", f"--unit={job.unit}"]
     argv += [f"--description={job.description}"]
     argv += [f"--property={value}" for value in properties]

@@ -21,7 +21,8 @@ class Unit:
     """One unit as `systemctl show` describes it.
 
     `since` is when its state changed last, in seconds of Unix time or None; `changed` the same in
-    those of `time.monotonic`, which no jump of the clock moves.
+    those of `time.monotonic`, which no jump of the clock moves. `entered` is when it became active
+    last, as `since`: a socket that was open all the time changes its state with its service.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Unit:
     main_code: str = "0"
     main_status: int = 0
     since: float | None = None
+    entered: float | None = None
     changed: float = 0.0
     restarts: int = 0
     description: str = ""
@@ -52,6 +54,11 @@ class Unit:
     def enabled(self) -> bool:
         """Whether it has a boot link."""
         return self.file_state in ("enabled", "enabled-runtime", "linked-runtime-enabled")
+
+    @property
+    def transient(self) -> bool:
+        """Whether `systemd-run` made it: it has a file in /run alone."""
+        return self.file_state == "transient"
 
     @property
     def state(self) -> str:
@@ -83,6 +90,10 @@ def _number(text: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
+def _moment(text: str) -> float | None:
+    return float(_number(text.lstrip("@"))) or None
+
+
 #: Property of `systemctl show` → field of `Unit`, and how its text is read.
 _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "Id": ("name", str),
@@ -94,7 +105,8 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "MainPID": ("main_pid", _number),
     "ExecMainCode": ("main_code", str),
     "ExecMainStatus": ("main_status", _number),
-    "StateChangeTimestamp": ("since", lambda text: float(_number(text.lstrip("@"))) or None),
+    "StateChangeTimestamp": ("since", _moment),
+    "ActiveEnterTimestamp": ("entered", _moment),
     "StateChangeTimestampMonotonic": ("changed", lambda text: _number(text) / 1e6),
     "NRestarts": ("restarts", _number),
     "Description": ("description", str),

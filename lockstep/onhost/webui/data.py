@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sqlite3
 import urllib.parse
@@ -18,6 +19,13 @@ _HEADER = b"SQLite format 3\0"
 # What SQLite keeps beside a database that is open; a copy by SQLite itself needs none of it.
 _BESIDE = ("-wal", "-shm", "-journal")
 _COPY_S = 3600.0
+# How often a copy of living data begins anew, where a file was replaced while it was copied.
+_TRIES = 3
+# Lines of cp that are told.
+_SAID = 3
+#: What cp says of a file that the program removed meanwhile: it is none of its data any more.
+_VANISHED = re.compile(r"cp: cannot (?:stat|open|access) .+: No such file or directory")
+_REPLACED = re.compile(r"cp: skipping file .+, as it was replaced while being copied")
 
 
 def folder(paths: layout.Paths, volume: str) -> Path | None:
@@ -39,14 +47,22 @@ def copy(source: Path, to: Path, *, live: bool = False) -> None:
     Args:
         source: The folder.
         to: Its copy. Whatever an earlier call left there half done is removed first.
-        live: Whether a program may be writing: each SQLite database is then copied by SQLite.
+        live: Whether a program may be writing: each SQLite database is then copied by SQLite, and
+            a file may vanish meanwhile.
+
+    Problem where anything else of it could not be copied: what is left is no copy.
     """
-    remove(to)
-    words = ["cp", "--archive", "--reflink=auto", "--", str(source), str(to)]
-    done = runner.run(words, timeout=_COPY_S)
-    # A file that the program removed meanwhile is none of its data any more.
-    if done.returncode and not live:
-        raise errors.Problem(f"{source} cannot be copied: {done.stderr.strip()}")
+    for left in reversed(range(_TRIES)):
+        remove(to)
+        words = ["cp", "--archive", "--reflink=auto", "--", str(source), str(to)]
+        done = runner.run(words, timeout=_COPY_S, env={**os.environ, "LC_ALL": "C"})
+        lines = done.stderr.strip().splitlines()
+        wrong = [line for line in lines if not (live and _VANISHED.fullmatch(line))]
+        if not done.returncode or (lines and not wrong):
+            break
+        if not (left and live and wrong and all(map(_REPLACED.fullmatch, wrong))):
+            said = "; ".join(wrong[:_SAID]) or f"cp ended with {done.returncode}"
+            raise errors.Problem(f"{source} cannot be copied: {said}")
     if live:
         for database in databases(source):
             _copy_database(database, to / database.relative_to(source))

@@ -138,7 +138,8 @@ def ready(
         if wrong:
             raise errors.Problem(f"its database is broken: {wrong}")
         alive()
-    now = record.Record(image, lines, generations.number(paths), last=known.last)
+    number = int((generations.deployed(paths) or {}).get("number", 0))
+    now = record.Record(image, lines, number, last=known.last)
     if known.update:
         now = replace(now, last="")
     if now != known:

@@ -115,7 +115,7 @@ class Store:
         free = shutil.disk_usage(self._spec.cache_dir).free
         if needed - begun > free:
             raise errors.Problem(
-                f"{part.model}: {_gb(needed - begun)} GB to fetch, {_gb(free)} GB free "
+                f"{part.model}: {_size(needed - begun)} to fetch, {_size(free)} free "
                 f"under {self._spec.cache_dir}. Remedy: free space or move the cache",
                 EXIT_DISK_FULL,
             )
@@ -242,3 +242,8 @@ def _begun(spec: weights_spec.Spec, part: weights_spec.Part) -> int:
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.1f}"
+
+
+def _size(size: int) -> str:
+    """A size whose figures say something: what is missing may be little."""
+    return f"{_gb(size)} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -37,10 +38,21 @@ TWO = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
 USE = {"Authorization": f"Bearer {KEYS['use']}"}
 OPERATE = {"x-api-key": KEYS["operate"]}
 _MAIN = (
-    "import sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
-    "from lockstep.onhost.core import errors, layout; from lockstep.onhost.gateway import server; "
+    "import os, sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
+    "from lockstep.onhost.core import errors, layout; "
+    # No gateway is silent here because this machine is busy.
+    "from lockstep.onhost.gateway import peers, server; peers.ANSWER_S = 180.0; "
+    "from lockstep.onhost.gateway.wire import body; {more}"
     "sys.exit(errors.ended('lockstep gateway', lambda: server.main("
     "[], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')))"
+)
+
+
+# What systemd does before it starts the program of a socket.
+_HANDED = (
+    "[os.dup2(number, 3 + place) for place, number in enumerate({numbers})]; "
+    "os.environ.update(LISTEN_FDS=str(len({numbers})), LISTEN_PID=str(os.getpid()), "
+    "SYSTEMD_EXEC_PID=str(os.getpid())); "
 )
 
 
@@ -164,32 +176,58 @@ def write_keys(paths: layout.Paths, roles: Sequence[str] = ("use", "operate")) -
     paths.gateway_keys.write_text(json.dumps(keys.document(entries)))
 
 
-def start(spark: Spark, notify: str, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-    """The program as the unit starts it."""
+def start(
+    spark: Spark,
+    notify: str,
+    environment: Mapping[str, str],
+    *,
+    handed: Sequence[socket.socket] | None = None,
+    patience_s: float | None = None,
+) -> subprocess.Popen[str]:
+    """The program as the unit starts it.
+
+    `handed`: the listening sockets that systemd has opened for it; None: it opens its own.
+    `patience_s`: how long a body is waited for.
+    """
+    # Far from the numbers that it gets them as.
+    high = [fcntl.fcntl(each, fcntl.F_DUPFD, 100) for each in handed or ()]
+    more = _HANDED.format(numbers=high) if handed is not None else ""
+    if patience_s is not None:
+        more += f"body.PATIENCE_S = {patience_s}; "
     # A proxy of the environment is for fetching; no engine is behind one.
     extra = {"NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9", **environment}
     root = str(spark.paths.root)
-    return subprocess.Popen(
-        [sys.executable, "-c", _MAIN.format(repository=str(REPOSITORY), root=root)],
-        env={**os.environ, **extra},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", _MAIN.format(repository=str(REPOSITORY), root=root, more=more)],
+            env={**os.environ, **extra},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            pass_fds=high,
+        )
+    finally:
+        for number in high:
+            os.close(number)
 
 
 @contextlib.contextmanager
 def running(
-    folder: Path, environment: Mapping[str, str] | None = None, **settings: object
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    patience_s: float | None = None,
+    **settings: object,
 ) -> Iterator[Spark]:
-    """A host whose gateway is ready."""
+    """A host whose gateway is ready; `patience_s` as for `start`."""
     with (
         prepared(folder, **settings) as spark,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify,
     ):
         notify.bind(str(folder / "notify"))
         notify.settimeout(LIMIT_S)
-        with start(spark, str(folder / "notify"), environment or {}) as process:
+        notified = str(folder / "notify")
+        with start(spark, notified, environment or {}, patience_s=patience_s) as process:
             spark.process = process
             try:
                 assert notify.recv(64) == b"READY=1"

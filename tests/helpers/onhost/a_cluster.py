@@ -40,6 +40,8 @@ sys.exit(errors.ended(module, lambda: program.main(argv, layout.Paths(Path(root)
 """
 # The program that starts itself again carries its own text.
 _DRIVER = _DRIVER.replace("{driver!r}", "sys.orig_argv[sys.orig_argv.index('-c') + 1]")
+#: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
+LIMIT_S = 180.0
 #: Short, so that nobody waits in a test; under load a beat may take its time.
 TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
 
@@ -169,7 +171,7 @@ class Spark:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=LIMIT_S,
         )
         return done.returncode, (done.stdout + done.stderr).splitlines()
 
@@ -184,10 +186,11 @@ class Spark:
     def group(self) -> runs.Group:
         return runs.load(self.paths)["pair"]
 
-    @property
-    def caller(self) -> wire_client.Caller:
-        host = config.load_host(self.paths.targets)
-        return wire_client.Caller(host.clusters["pair"], KEY.encode())
+    def said(self) -> wire_client.Answer:
+        """What its agent says of itself."""
+        cluster = config.load_host(self.paths.targets).clusters["pair"]
+        caller = wire_client.Caller(cluster, KEY.encode())
+        return caller.ask(cluster.me, "state", timeout=LIMIT_S)
 
     def end(self) -> None:
         if self.agent is not None and self.agent.poll() is None:
@@ -211,7 +214,7 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
         yield sparks
 
 
-def until(condition, what: str, limit_s: float = 30.0) -> None:
+def until(condition, what: str, limit_s: float = LIMIT_S) -> None:
     """Wait for what must come."""
     give_up = time.monotonic() + limit_s
     while not condition():

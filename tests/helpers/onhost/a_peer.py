@@ -52,7 +52,7 @@ class Spark:
 
     def ask(self, method: str, path: str, token: str | None = TOKEN, **headers: str):
         """One request: status, headers and body."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=180)
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         if token is not None:
             given["Authorization"] = f"Bearer {token}"
@@ -66,7 +66,7 @@ class Spark:
         return self._thread.is_alive()
 
     def wait_for_end(self) -> None:
-        self._thread.join(20)
+        self._thread.join(180)
         assert not self.alive()
 
     def close(self) -> None:

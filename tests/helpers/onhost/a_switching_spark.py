@@ -71,7 +71,7 @@ class SwitchingSpark:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for process in self.started:
-            process.wait(30)
+            process.wait(180)
         self.docker.close()
         self.engine.close()
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import onhost_fake_systemd
 
 from lockstep.onhost.core import layout
+from lockstep.onhost.docker import container_group
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HELPERS = str(Path(__file__).parent)
@@ -79,12 +80,38 @@ def begin_boot(paths: layout.Paths, name: str, uptime_s: float = 60.0) -> None:
     (paths.proc / "uptime").write_text(f"{uptime_s:.2f} 0.00\n")
 
 
-def write_meminfo(paths: layout.Paths, available_gib: float, free_gib: float | None = None) -> None:
-    """Let /proc/meminfo of a made-up host of 119.6 GiB say these figures."""
+def write_meminfo(
+    paths: layout.Paths,
+    available_gib: float,
+    free_gib: float | None = None,
+    total_gib: float = 119.6,
+) -> None:
+    """Let /proc/meminfo of a made-up host say these figures."""
     free = available_gib if free_gib is None else free_gib
-    kib = {"MemTotal": 119.6, "MemFree": free, "MemAvailable": available_gib}
+    kib = {"MemTotal": total_gib, "MemFree": free, "MemAvailable": available_gib}
     lines = [f"{key}: {int(value * 1024 * 1024)} kB" for key, value in kib.items()]
     (paths.proc / "meminfo").write_text("\n".join([*lines, "HugePages_Total: 0"]) + "\n")
+
+
+def put_in_container(paths: layout.Paths, container: str, *processes: int) -> None:
+    """Let the kernel of a made-up host have these processes in a container of ours."""
+    every = paths.groups_of_units / f"{container_group.ALL}.slice"
+    group = every / container_group.slice_of(container) / "docker-1.scope"
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes))
+
+
+def let_the_kernel_kill(monkeypatch) -> list[str]:
+    """End what is in a made-up control group when it is killed; the slices that were."""
+    killed: list[str] = []
+
+    def kill(group: Path) -> None:
+        killed.append(group.name)
+        for file in group.rglob("cgroup.procs"):
+            file.write_text("")
+
+    monkeypatch.setattr(container_group, "_kill", kill)
+    return killed
 
 
 class FakeSystemd:
@@ -146,6 +173,8 @@ class FakeDocker:
         #: Name of a running container → its first process.
         self.pids: dict[str, int] = {}
         self.images: dict[str, dict] = {}
+        #: Tag → the image that it was given to.
+        self.tags: dict[str, str] = {}
         #: Name of each volume → its folder on the host.
         self.volumes: dict[str, str] = {}
         #: Containers and volumes that somebody else has made.
@@ -224,7 +253,7 @@ class FakeDocker:
         if kind == "images" and name in self.refused:
             _reply(handler, 409, {"message": self.refused[name]})
         elif kind == "images":
-            gone = self.images.pop(name, None)
+            gone = self.tags.pop(name, None) or self.images.pop(name, None)
             _reply(handler, 404 if gone is None else 200, [{"Untagged": name}])
         elif self.deaf_removals:
             self.deaf_removals -= 1
@@ -235,7 +264,7 @@ class FakeDocker:
 
     def _take(self, image: str, digest: str) -> None:
         host, _, name = image.partition("/")
-        with urllib.request.urlopen(f"http://{host}/v2/", timeout=10) as response:
+        with urllib.request.urlopen(f"http://{host}/v2/", timeout=180) as response:
             assert response.status == 200
         base = f"http://{host}/v2/{name}"
         kind, body = _get(f"{base}/manifests", digest)
@@ -246,6 +275,11 @@ class FakeDocker:
 
     def _post(self, handler: BaseHTTPRequestHandler) -> None:
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(handler.path).query))
+        path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
+        if path.endswith("/tag"):
+            self.tags[f"{query['repo']}:{query['tag']}"] = path[len("/images/") : -len("/tag")]
+            _reply(handler, 201, None)
+            return
         self.pulls.append(query)
         if self.takes:
             self._take(query["fromImage"], query["tag"])
@@ -259,7 +293,7 @@ class FakeDocker:
 
 def _get(url: str, digest: str) -> tuple[str, bytes]:
     """Type and content of what a registry has, checked as Docker does."""
-    with urllib.request.urlopen(f"{url}/{digest}", timeout=10) as response:
+    with urllib.request.urlopen(f"{url}/{digest}", timeout=180) as response:
         body = response.read()
     assert f"sha256:{hashlib.sha256(body).hexdigest()}" == digest
     return response.headers["Content-Type"], body

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 
@@ -37,6 +39,41 @@ def asked(host: Host, secret: str) -> str:
         "curl -s -o /dev/null -w '%{http_code}' --max-time 20 -K - http://127.0.0.1:8090/v1/models"
     )
     return given(host, curl, f'header = "Authorization: Bearer {secret}"\n')
+
+
+#: Any account's: it tries for the gateway's port until the file is there, and then says how often.
+SQUATTER = """
+import itertools, os, socket
+for tries in itertools.count(1):
+    with socket.socket() as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            own.bind(("127.0.0.1", 8090))
+        except OSError:
+            if os.path.exists("/run/restarted"):
+                break
+        else:
+            print("has the port")
+            break
+print("tried", tries)
+"""
+#: Restarts it again and again, and asks with the key all the while.
+RESTARTS = """
+rm -f /run/restarted
+runuser -u nobody -- python3 -c "$SQUATTER" >/run/squatter 2>&1 &
+squatter=$!
+{
+    for number in 1 2 3; do systemctl restart lockstep-gateway.service; done
+    touch /run/restarted
+} &
+until test -e /run/restarted; do
+    printf 'header = "Authorization: Bearer %s"\n' "$(cat NEEDLE)" |
+        curl -s -o /dev/null -w '%{http_code}\n' --max-time 120 -K - $URL
+done
+wait $squatter
+cat /run/squatter
+rm -f /run/restarted /run/squatter
+""".replace("NEEDLE", NEEDLE).replace("$URL", "http://127.0.0.1:8090/v1/models")
 
 
 def refusals(host: Host) -> int:
@@ -110,6 +147,17 @@ def test_each_change_is_a_line_in_the_journal(
     for host in stack.hosts:
         told = host.root("journalctl -t lockstep-audit -o cat --no-pager")
         assert "spark: key of anna: added, operate" in told
+
+
+def test_while_the_gateway_restarts_nobody_takes_its_port_and_who_asks_is_answered(
+    stack: Stack, anna: tuple[str, str, dict[str, str]]
+) -> None:
+    host = stack.one
+    before = host.show("lockstep-gateway.socket", "ActiveEnterTimestampMonotonic")
+    *codes, tried = host.root(f"SQUATTER={shlex.quote(SQUATTER)}; {RESTARTS}").splitlines()
+    assert re.fullmatch(r"tried \d+", tried)
+    assert codes and set(codes) == {"200"}
+    assert host.show("lockstep-gateway.socket", "ActiveEnterTimestampMonotonic") == before
 
 
 def test_a_deploy_leaves_keys_alone(deployed: Stack, anna: tuple[str, str, dict[str, str]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from stack import Deployed, Host, Stack, until
@@ -17,6 +18,8 @@ BOTH = ("spark1", "spark2")
 #: On spark2, for curl: no command line holds the key.
 HEADER = "/run/gateway-key-header"
 SECRETS = "/etc/lockstep/secrets"
+KEYS = "python3 /usr/local/lib/lockstep gateway-keys"
+ANNOUNCED = "No host had an authority of certificates, so a new one was made."
 CHAT = {"model": "qwen", "messages": [{"role": "user", "content": "x"}]}
 LONG = {**CHAT, "stream": True, "ignore_eos": True, "max_tokens": 900}
 
@@ -25,12 +28,13 @@ LONG = {**CHAT, "stream": True, "ignore_eos": True, "max_tokens": 900}
 def opened(stack: Stack, first: Deployed) -> Iterator[Stack]:
     """Both hosts with TLS and as each other's peers, and Qwen hot on spark2."""
     assert first.code == 0, first.output[-8000:]
-    fabric = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
-    gateway = {"bind": "0.0.0.0", "tls": "own", "peers": BOTH}
-    inventory = stack.inventory("tls", gateway=gateway, **fabric)
+    inventory = with_tls(stack)
     done = stack.good_deploy("-y", inventory=inventory)
     assert "Keys | Make keys for several hosts once" in done.changed
+    assert ANNOUNCED in " ".join(done.output.split())
     assert stack.good_deploy("-y", inventory=inventory).changed == set()
+    drift = stack.diff(inventory=inventory)
+    assert drift.returncode != 2 and "exposed port" not in drift.stdout, drift.stdout
     answer = stack.two.switch("qwen")
     assert answer.code == 0, answer.text
     give_key(stack)
@@ -45,6 +49,12 @@ def opened(stack: Stack, first: Deployed) -> Iterator[Stack]:
         assert host.show(UNIT, "LoadState") == "not-found"
 
 
+def with_tls(stack: Stack) -> Path:
+    fabric = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
+    gateway = {"bind": "0.0.0.0", "tls": "own", "peers": BOTH}
+    return stack.inventory("tls", gateway=gateway, **fabric)
+
+
 def address(host: Host) -> str:
     return host.root("hostname -I").split()[0]
 
@@ -54,7 +64,7 @@ def give_key(stack: Stack) -> None:
     key = keys.new_key()
     entry = keys.Entry("anna", keys.stamp(keys.utc()), keys.digest(key.encode()))
     document = json.dumps(keys.document([entry]))
-    stack.one.root(f"echo '{document}' | python3 /usr/local/lib/lockstep gateway-keys take")
+    stack.one.root(f"echo '{document}' | {KEYS} take")
     stack.two.root(f"umask 077; echo 'Authorization: Bearer {key}' > {HEADER}")
 
 
@@ -138,3 +148,18 @@ def test_a_twin_that_is_cut_off_breaks_its_stream_and_is_then_refused(opened: St
         return any(twin["hot"] for each in models for twin in each["lockstep"].get("twins", ()))
 
     until(back, "spark2 answers again")
+
+
+def test_a_first_host_that_lost_all_takes_authority_and_keys_from_the_other(opened: Stack) -> None:
+    """As a wiped one has: no authority, no key of gateways or persons."""
+    one, two = opened.hosts
+    files = f"{SECRETS}/authority-* {SECRETS}/gateway-peers.key /etc/lockstep/authority.crt"
+    two.root(f"echo '{one.root(f'{KEYS} list')}' | {KEYS} take")
+    before = two.root(f"sha256sum {files}")
+    one.root(f"rm -r {files} /etc/lockstep/gateway")
+    done = opened.good_deploy("-y", inventory=with_tls(opened))
+    assert ANNOUNCED not in " ".join(done.output.split())
+    assert [host.root(f"sha256sum {files}") for host in opened.hosts] == [before, before]
+    # Believed by who had the authority before, with the person's key of before.
+    assert asked(opened, "/v1/models", f"-H @{HEADER}")[0] == "2 200"
+    assert opened.good_deploy("-y", inventory=with_tls(opened)).changed == set()

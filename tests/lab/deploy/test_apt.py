@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 
-from stack import Stack, until
+import pytest
+from stack import Host, Stack, until
 
 MARK = "/var/lib/nvidia-spark-run-apt-upgrade-once/done"
-# Stands in for the Dashboard's refresh: apt and dpkg lock with fcntl.
-HOLD = """
+# Stands in for a service that works for the Dashboard: apt and dpkg lock with fcntl.
+APTD = """#!/usr/bin/python3
 import fcntl, signal
 held = [open(path, "w") for path in ("/var/lib/dpkg/lock-frontend", "/var/lib/apt/lists/lock")]
 for file in held:
@@ -16,24 +18,88 @@ for file in held:
 open("/run/held", "w").close()
 signal.pause()
 """
+# As factory images have them: a part of a program that is not there yet, and a package that
+# downloads a snap when it is configured.
+PACKAGES = {
+    "browser-locale-de": ("browser", ""),
+    "desktop-snaps": ("", "touch /run/snapped; sleep 99"),
+}
 
 
 def test_a_deploy_waits_for_apts_locks_and_names_who_has_them(deployed: Stack) -> None:
     one = deployed.one
     one.root("apt-get -qq -y remove jq; rm -f /run/held")
-    hold = shlex.quote(HOLD)
-    one.root(f"systemd-run -q --collect --unit=dashboard-stand-in /usr/bin/python3 -c {hold}")
+    one.root(f"echo {shlex.quote(APTD)} > /run/aptd; chmod 755 /run/aptd")
+    one.root("mount -o remount,exec /run; systemd-run -q --collect --unit=aptd-stand-in /run/aptd")
     until(lambda: one.run("test -e /run/held").code == 0, "the locks are held")
     deploy = deployed.start("-y", "--limit", one.name)
-    deploy.says(
-        r"dpkg: waited 0 s of 10 min, /var/lib/dpkg/lock-frontend is held by python3 "
-        r"\(process \d+, dashboard-stand-in\.service\)"
-    )
-    one.root("systemctl stop dashboard-stand-in")
+    holder = r"/var/lib/dpkg/lock-frontend is held by aptd \(process \d+, aptd-stand-in\.service\)"
+    deploy.says(rf"packages prepare: waited 0 s of 30 min, {holder}")
+    one.root("systemctl stop aptd-stand-in")
     done = deploy.end()
     assert done.code == 0, done.output[-6000:]
+    said = " ".join(done.output.split())
+    assert f"{one.name} warning apt-busy: /var/lib/dpkg/lock-frontend is held by aptd" in said
+    assert "`sudo systemctl stop aptd-stand-in.service` frees the lock" in said
     assert "Base | Install packages" in done.changed
-    assert one.root("dpkg-query -W -f '${db:Status-Status}' jq") == "installed"
+    assert one.root(f"{STATUS} jq") == "installed"
+
+
+STATUS = "dpkg-query -W -f '${db:Status-Status}'"
+
+
+@pytest.fixture
+def wedged(deployed: Stack) -> Iterator[Host]:
+    """A host that lacks jq, and on which two packages of others are unpacked and no more."""
+    one = deployed.one
+    one.root("apt-get -qq -y remove jq; rm -f /run/snapped")
+    for name, (needs, then) in PACKAGES.items():
+        control = f"Package: {name}\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n"
+        control += f"Depends: {needs}\n" if needs else ""
+        folder = f"/var/tmp/{name}"
+        one.root(
+            f"mkdir -p {folder}/DEBIAN; cd {folder}; echo {shlex.quote(control.strip())}"
+            f" > DEBIAN/control; printf '#!/bin/sh\\n{then}\\n' > DEBIAN/postinst;"
+            f" chmod 755 DEBIAN/postinst; dpkg-deb --build {folder} {folder}.deb;"
+            f" dpkg --unpack {folder}.deb"
+        )
+    yield one
+    one.root(f"dpkg --purge {' '.join(PACKAGES)}; rm -rf /var/tmp/browser* /var/tmp/desktop*")
+
+
+def test_packages_of_others_that_are_half_installed_are_named_and_left(
+    deployed: Stack, wedged: Host
+) -> None:
+    done = deployed.deploy("-y", "--limit", wedged.name)
+    said = " ".join(done.output.split())
+    assert done.code == 1, said[-3000:]
+    assert f"{wedged.name} error apt-broken: packages are missing" in said
+    assert "browser-locale-de (unpacked; Depends: browser" in said
+    assert "desktop-snaps (unpacked)" in said and "apt-get install --fix-broken" in said
+    assert "Starting operation" not in done.output
+    assert (
+        wedged.root(f"{STATUS} desktop-snaps; ls /run | grep -c snapped || true") == "unpacked0\n"
+    )
+
+
+def test_what_a_cut_off_run_left_is_finished_though_a_source_of_apt_is_dead(
+    deployed: Stack,
+) -> None:
+    one = deployed.one
+    dead = "http://10.77.0.1:3141/baseos/8"
+    one.root(
+        "apt-get -qq -y remove jq; cd /var/tmp && apt-get -qq download jq && dpkg --unpack jq_*.deb"
+    )
+    # So it is where dpkg was killed: apt refuses to work until some dpkg has written.
+    one.root("touch /var/lib/dpkg/updates/0000")
+    one.root(f"echo 'deb [trusted=yes] {dead} ./' > /etc/apt/sources.list.d/dgx.list")
+    try:
+        done = deployed.deploy("-y", "--limit", one.name)
+    finally:
+        one.root("rm -f /etc/apt/sources.list.d/dgx.list /var/tmp/jq_*.deb; apt-get -qq update")
+    assert done.code == 0, done.output[-6000:]
+    assert one.root(f"{STATUS} jq") == "installed"
+    assert f"warning: a source of apt fails: Failed to fetch {dead}/./Packages" in done.output
 
 
 def test_the_one_shot_upgrade_is_warned_of_until_it_is_done(deployed: Stack) -> None:

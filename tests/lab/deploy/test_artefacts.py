@@ -139,7 +139,7 @@ def test_a_digest_that_is_gone_from_the_registry_is_named_with_its_remedy(
     assert done.code == 1
     assert "FAILED spark1: Images | Pull images by digest" in closing
     assert "dgx-vllm-eugr-nightly@sha256:000000000000" in closing
-    assert "not found" in closing and "Remedy: nightly tags are pruned" in closing
+    assert "not found" in closing and "Remedy: tags of nightly builds are removed" in closing
     assert units(one) == before
 
 
@@ -184,3 +184,24 @@ def units(host: Host) -> str:
     return host.root(
         "cat /etc/systemd/system/*.service /data/scripts/*/*-launch.sh /data/scripts/*/switch.sh"
     )
+
+
+def test_a_prune_takes_no_cold_models_image_and_a_host_without_tags_gets_them(
+    deployed: Stack, one: Host
+) -> None:
+    """A cold model has no container, so nothing but a tag of ours holds its image."""
+    tags = "docker images --format '{{.Repository}}:{{.Tag}}' | grep ':lockstep-'"
+    # An image that an earlier test's lock named, and this one does not, stays until `lockstep gc`.
+    locked = deployed.lock.read_text(encoding="utf-8")
+    wanted = {tag for tag in one.root(tags).split() if tag.rpartition(":lockstep-")[2] in locked}
+    assert [tag for tag in wanted if "sglang" in tag]
+    # As an older Lockstep left them.
+    one.root(f"docker rmi $({tags} | grep sglang)")
+    assert deployed.good_deploy().changed >= {"Images | Pull images by digest"}
+    assert wanted <= set(one.root(tags).split())
+    assert one.switch("qwen").code == 0
+    one.root("docker image prune -f")
+    assert one.switch("mistral").code == 0
+    assert one.switch("none").code == 0
+    found = json.loads(deployed.diff("--json", "--limit", "spark1").stdout)
+    assert "lockstep-" not in json.dumps(found)

@@ -77,9 +77,22 @@ def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
     assert deployed.good_deploy().code == 0
     assert set(current(deployed)).isdisjoint(generation)
 
+    # What the lock alone does not bring back is named, and nothing is touched for it.
+    image = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:2026110101"
+    other = deployed.inventory("other", targets={"qwen": {"image": image}, "tiny": None})
+    here = current(deployed)
+    for options in ((), ("--dry",)):
+        refused = deployed.lockstep("rollback", *options, inventory=other)
+        assert refused.code == 2, refused.text
+        assert f"targets.qwen.image   none → {image}   (lab.py)" in refused.err
+        assert "targets.tiny.unit   vllm → none   (lab.py)" in refused.err
+        assert refused.err.endswith("Nothing was changed.\n")
+    assert (current(deployed), lockfile.load(deployed.lock)) == (here, new)
+
     deployed.lab("services", "stop")
     done = deployed.lockstep("rollback")
     assert done.code == 0, done.text[-8000:]
+    assert "Each host is what its record of that generation says." in done.out
     assert current(deployed) == generation
     assert lockfile.load(deployed.lock) == old
     for host in deployed.hosts:

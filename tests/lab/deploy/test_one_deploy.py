@@ -66,7 +66,7 @@ def test_a_killed_deploy_leaves_no_lock(deployed: Stack) -> None:
         time.sleep(chance.uniform(0.5, 12.0))
         deploy.kill()
         for host in deployed.hosts:
-            until(lambda host=host: free(host), f"{host.name}: the lock after kill {kill}", 30)
+            until(lambda host=host: free(host), f"{host.name}: the lock after kill {kill}")
     assert deployed.good_deploy().code == 0
 
 

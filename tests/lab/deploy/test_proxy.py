@@ -37,7 +37,7 @@ def behind(stack: Stack, first: object) -> Iterator[list[str]]:
     inventory = stack.inventory("proxy", proxy={"http": PROXY, "https": PROXY}, copying=False)
     with subprocess.Popen(argv) as proxy:
         try:
-            until(log.exists, "the proxy listens", 20)
+            until(log.exists, "the proxy listens")
             # A deploy that was killed leaves its copies open for a while.
             for host in stack.hosts:
                 forget_leases(host)

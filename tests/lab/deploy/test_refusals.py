@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from copies import address
 from stack import Deployed, Stack, state
 
 BROKEN = (
@@ -64,6 +65,55 @@ def test_nothing_was_touched_on_either_host(refused: tuple[Deployed, bool]) -> N
 def test_a_refusal_is_no_traceback(refused: tuple[Deployed, bool]) -> None:
     done, _ = refused
     assert "Traceback" not in done.output
+
+
+def test_exchanged_addresses_are_refused_before_any_change(stack: Stack, first: Deployed) -> None:
+    one, two = (address(host) for host in stack.hosts)
+    before = [state(host) for host in stack.hosts]
+    changes = {"spark1__ssh_hostname": two, "spark2__ssh_hostname": one}
+    done = stack.deploy(inventory=stack.inventory("exchanged", **changes))
+    words = " ".join(done.output.split())
+    for name, other in (("spark1", "spark2"), ("spark2", "spark1")):
+        said = f"{name} error other-host: the host at this address was deployed as {other}"
+        assert said in words, done.output
+    assert done.code == 1 and "nothing was touched on any host" in words
+    assert [state(host) for host in stack.hosts] == before
+
+
+# A Spark as owners change theirs: CUDA and a driver of NVIDIA's own repository, Ubuntu in place of
+# DGX OS, and Docker as a snap, which has neither the client of our units nor its unit.
+CHANGED = (
+    "cp -a /usr/local/cuda-13.0 /usr/local/cuda-13.2",
+    "sed -i 's/release 13.0/release 13.2/' /usr/local/cuda-13.2/bin/nvcc",
+    "ln -sfn cuda-13.2 /usr/local/cuda",
+    "sed -i.away 's/^DRIVER = .*/DRIVER = \"610.43.02\"/' /usr/bin/nvidia-smi",
+    "mv /etc/dgx-release /etc/dgx-release.away",
+    "mv /usr/bin/docker /usr/bin/docker.away",
+)
+AS_SHIPPED = (
+    "mv /usr/bin/docker.away /usr/bin/docker",
+    "mv /etc/dgx-release.away /etc/dgx-release",
+    "mv /usr/bin/nvidia-smi.away /usr/bin/nvidia-smi",
+    "ln -sfn cuda-13.0 /usr/local/cuda; rm -rf /usr/local/cuda-13.2",
+)
+
+
+def test_a_spark_that_its_owner_changed_is_told_what_that_means(deployed: Stack) -> None:
+    one = deployed.one
+    one.root(" && ".join(CHANGED))
+    try:
+        done = deployed.deploy("--dry", "--limit", one.name)
+    finally:
+        one.root(" && ".join(AS_SHIPPED))
+    words = " ".join(" ".join(findings(done)).split())
+    for said in (
+        "error docker: there is no /usr/bin/docker, by which units start containers",
+        "error dgx-os: it runs Ubuntu 24.04.3 LTS and not DGX OS",
+        "warning cuda-newer: /usr/local/cuda is 13.2, and driver 610.43.02 takes CUDA 13.0",
+        "warning driver-version: driver 610.43.02: it is of no branch that DGX OS has (580)",
+    ):
+        assert f"{one.name} {said}" in words, words
+    assert "nothing was touched on any host" in " ".join(done.output.split())
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,13 @@ SMALL: dict[str, Any] = {
     "gpu": {"max_clock_mhz": 1800},
     "boot": "last",
 }
+#: Files of the owner's, named as if they were ours.
+THEIRS = (
+    *("/etc/ssl/private/my-lockstep.key", "/etc/nginx/sites-enabled/lockstep.conf"),
+    *("/etc/letsencrypt/renewal/lockstep.example.com.conf", "/etc/cron.d/lockstep-report"),
+    *("/etc/systemd/system/lockstep-mine.service", "/var/lib/lockstep-mine/notes"),
+    *("/etc/lockstep/my-notes.txt", "/usr/local/lib/lockstep/mine.py"),
+)
 KEPT = "/data/models/huggingface/lockstep-fetched /etc/lockstep/gateway /etc/lockstep/secrets"
 #: Of what the system itself writes whenever accounts or packages come and go.
 ITS_OWN = re.compile(
@@ -58,7 +65,13 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     fabric = {f"{host.name}__fabric_address": address(host) for host in deployed.hosts}
     small = deployed.inventory("small", **SMALL, **fabric)
     deployed.lab("wipe", "spark2")
+    for path in THEIRS:
+        two.root(f"mkdir -p $(dirname {path}); echo '# mine' > {path}")
     before = snapshot(two)
+    drift = json.loads(deployed.diff("--json").stdout)["differences"]
+    assert [item["kind"] for item in drift if item["host"] == "spark2"] == ["Lockstep"]
+    assert [item for item in drift if item["host"] == ""] == []
+    assert "not deployed yet" in deployed.lockstep("status", "--limit", "spark2").out
     deployed.good_deploy("-y", "--limit", "spark2", inventory=small)
     assert "lockstep" in two.root("nft list tables")
     assert two.switch("qwen").code == 0
@@ -66,6 +79,10 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     shown = deployed.lockstep("remove", "--limit", "spark2", "--json", inventory=small)
     [made] = json.loads(shown.out).values()
     assert made["unknown"] == [] and made["goes"][-1][:2] == ["record", "/var/lib/lockstep-deploy"]
+    goes = {name for _, name, _ in made["goes"]}
+    assert [path for path in THEIRS if goes & {path, path.rpartition("/")[2]}] == []
+    stays = {what for what, _ in made["stays"]}
+    assert {"/etc/lockstep/my-notes.txt", "/usr/local/lib/lockstep/mine.py"} <= stays
 
     ended: dict[str, Any] = {}
     cut = threading.Thread(
@@ -90,7 +107,9 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
         f"ls -d {KEPT}; ls /data/models/huggingface/lockstep-fetched/* /etc/lockstep/secrets/*"
     )
     assert "open-webui" in two.root("docker volume ls -q")
-    assert two.root("ls /etc/systemd/system | grep lockstep || true") == ""
+    assert two.root("ls /etc/systemd/system | grep lockstep || true").split() == [
+        "lockstep-mine.service"
+    ]
 
     done = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
     assert done.code == 0 and " 0 are not" in done.out, done.text[-4000:]

@@ -19,6 +19,7 @@ DRIFT = {
     ),
     "Base | Write folders, programs and settings": "chmod 777 /data/models",
     "Base | Install packages": "apt-get -qq -y remove jq",
+    "Base | Turn on services of the system that are off": "systemctl disable -q --now earlyoom",
     "Base | Apply kernel settings": "sysctl -w vm.swappiness=60",
     "Firewall | Bring the rules into force": "nft insert rule inet lockstep input accept",
     "vLLM | Build the engine's environment: vLLM": (
@@ -57,6 +58,11 @@ def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Hos
     for command in DRIFT.values():
         one.root(command)
     assert sums(one) != good
+    # It is the first host of the inventory, and no model for the other one.
+    said = json.loads(deployed.diff("--json").stdout)["differences"]
+    off = [(item["host"], item["how"]) for item in said if "earlyoom" in item["item"]]
+    assert off == [("spark1", "deploy")]
+    assert [item for item in said if item["host"] == "spark2" or "disable" in item["command"]] == []
     done = deployed.good_deploy()
     # systemd may have read the edited unit, and is then told to read the one that replaces it.
     assert done.changed - SHARING - {"Services | Reload systemd, restart what is outdated"} == set(
@@ -71,6 +77,9 @@ def test_the_next_run_repairs_exactly_what_has_drifted(deployed: Stack, one: Hos
     assert "MemoryMax=1G" not in one.root("systemctl cat vllm-qwen36.service")
     assert one.show("vllm-qwen36.service", "NeedDaemonReload") == "no"
     assert one.run("jq --version").code == 0
+    assert one.root("systemctl is-enabled earlyoom; systemctl is-active earlyoom").split() == [
+        *("enabled", "active")
+    ]
     assert "lockstep-operators" in one.root("id -nG spark").split()
     assert deployed.good_deploy().changed == set()
 

@@ -20,7 +20,9 @@ def refused(stack: Stack, first: Deployed) -> Iterator[tuple[Deployed, str, str]
     recipes.mkdir()
     text = QWEN.read_text()
     assert LAST in text
-    (recipes / "swapping.yaml").write_text(text.replace(LAST, LAST + "    --swap-space 4 \\\n"))
+    (recipes / "swapping.yaml").write_text(
+        text.replace(LAST, LAST + "    --disable-log-requests \\\n")
+    )
     inventory = stack.inventory(
         "swapping",
         recipe_folders=("catalogue/recipes", "lab/recipes", str(recipes)),
@@ -45,7 +47,7 @@ def test_a_removed_flag_stops_the_deploy_with_flag_and_version(
     assert done.code == 1
     assert (
         "recipe swapping: vLLM 0.32.0 refuses it: "
-        "vllm: error: unrecognized arguments: --swap-space" in words
+        "vllm: error: unrecognized arguments: --disable-log-requests" in words
     )
     assert "Traceback" not in done.output
 
@@ -82,7 +84,7 @@ def test_an_engine_that_cannot_be_asked_is_in_table_status_and_plan(
     inventory = deployed.inventory("unasked", targets={"mistral": {"image": image}})
     done = deployed.good_deploy(inventory=inventory)
     closing = " ".join(done.closing.split())
-    assert closing.count(f"mistral, mistral-fallback: the start will tell; {reason}") == 2
+    assert closing.count(f"mistral: the start will tell; {reason}") == 2
     said = deployed.one.run("/data/scripts/llm/switch.sh status").out
     assert f"takes the recipe: {reason}" in " ".join(said.split())
     planned = deployed.plan(inventory)

@@ -159,17 +159,19 @@ def test_while_somebody_switches_who_it_is_comes_back(host: Host, keys: dict[str
 
 
 def test_the_switchs_own_reason_reaches_who_asked_and_it_is_not_tried_again(host: Host) -> None:
-    assert host.switch("qwen").code == 0
-    knob(host, "sglang", crash_while_loading=True)
-    status, answer = asked(host, "mistral")
+    # To one without a fallback, which would start first.
+    assert host.switch("mistral").code == 0
+    knob(host, "vllm", crash_while_loading=True)
+    status, answer = asked(host, "qwen")
     assert status == 503, answer
     said = answer["error"]["message"]
-    assert "the switch to mistral failed: mistral FAILED after " in said
-    assert "qwen is hot again" in said
-    assert host.active() == {QWEN}
+    assert "the switch to qwen failed: qwen FAILED after " in said
+    assert "mistral is hot again" in said
+    assert host.active() == {MISTRAL}
     done = last_switch(host)
-    assert asked(host, "mistral")[1]["error"]["message"] == said
+    assert asked(host, "qwen")[1]["error"]["message"] == said
     assert last_switch(host) == done
+    host.root(f"rm {KNOBS}/standin-vllm.json")
 
 
 def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:

@@ -40,7 +40,94 @@ def test_with_90_gib_it_is_refused_before_what_is_hot_is_stopped(
     assert "mistral needs 95.9 GiB" in " ".join(answer.text.split())
     assert stack.one.active() == {"vllm-qwen36.service"}
     needs = {name: target["needs_gib"] for name, target in stack.one.status()["targets"].items()}
-    assert (needs["mistral"], needs["qwen"]) == (95.9, 67.0)
+    # Qwen's own 67, and the memory floor.
+    assert (needs["mistral"], needs["qwen"]) == (95.9, 75.0)
+
+
+@pytest.mark.parametrize("name", ["qwen", "mistral"])
+def test_what_starts_with_the_least_that_is_said_to_be_enough_is_not_ended_by_the_floor(
+    stack: Stack, available: Callable[[str], None], name: str
+) -> None:
+    """The stand-in takes all that it was promised, and the floor watches."""
+    one = stack.one
+    assert one.switch("none").code == 0
+    available(f"{one.status()['targets'][name]['needs_gib'] + 0.1:.1f}")
+    answer = one.switch(name)
+    assert answer.code == 0, answer.text
+    seen = one.status()["targets"][name]
+    assert (seen["state"], seen["ended"]) == ("hot", None)
+
+
+def test_with_docker_frozen_an_engine_in_a_container_is_ended_all_the_same(
+    stack: Stack, available: Callable[[str], None]
+) -> None:
+    one = stack.one
+    group = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-vllm.qwen36.slice"
+    assert one.switch("none").code == 0
+    assert one.switch("qwen").code == 0
+    holding = 118 - one.status()["memory_gib"]["available"]
+    alive = f"cat {group}/docker-*.scope/cgroup.procs 2>/dev/null || true"
+    assert len(one.root(alive).split()) > 1
+    assert one.show("system-lockstep.slice", "MemorySwapMax") == "0"
+    began = one.root("date +%s").strip()
+    one.root("kill -STOP $(cat /run/docker.pid)")
+    try:
+        available(f"{holding + 3:.1f}")
+        until(lambda: not one.root(alive).split(), "the engine is gone")
+    finally:
+        one.root("kill -CONT $(cat /run/docker.pid)")
+    available(USUAL)
+    until(lambda: one.status()["targets"]["qwen"]["ended"], "its end is told")
+    until(lambda: one.status()["switching"] is None, "what was started in its place has ended")
+    log = one.root(f"journalctl -u lockstep-memory --since @{began} --no-pager --output=cat")
+    assert "the memory floor ended it" in log and "not killed" not in log
+
+
+@pytest.fixture
+def ollama(stack: Stack, first: object) -> Iterator[None]:
+    """Somebody else's engine, which holds 40 GiB on the GPU of the first host."""
+    held = "/run/unified-memory/ollama"
+    assert stack.one.switch("none").code == 0
+    # Written under its lock: the host takes what nobody has locked for what a dead one left.
+    stack.one.root(
+        f"systemd-run --quiet --unit=ollama flock {held} sh -c 'echo 40 > {held}; exec sleep 3600'"
+    )
+    until(lambda: " 40960" in stack.one.root(f"{_APPS} --format=csv,noheader"), "it holds them")
+    yield
+    stack.one.root("systemctl stop ollama || true")
+    stack.one.switch("none")
+
+
+_APPS = "nvidia-smi --query-compute-apps=pid,process_name,used_memory"
+_NAMED = (
+    "ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`, then `ollama stop MODEL`, or "
+    "`sudo systemctl stop ollama.service`"
+)
+
+
+def test_the_gate_refuses_and_names_who_holds_the_gpu(stack: Stack, ollama: None) -> None:
+    one = stack.one
+    # The gate waits for memory that comes back; here it is not to wait long.
+    gate = one.root("/usr/bin/python3 /usr/local/lib/lockstep gate mistral --wait 1 2>&1; true")
+    assert "mistral needs 95.9 GiB" in gate and f"Remedy: {_NAMED}; then" in gate
+    assert one.status()["held"] == [_NAMED]
+    shown = " ".join(one.root("/data/scripts/llm/switch.sh status").split())
+    assert _NAMED in shown and "BROKEN" not in shown
+
+
+def test_an_engine_of_somebody_else_beside_a_hot_model_is_a_finding(
+    stack: Stack, ollama: None
+) -> None:
+    one = stack.one
+    assert one.switch("qwen").code == 0
+    # Our own engine is on the GPU, too.
+    assert len(one.root(f"{_APPS} --format=csv,noheader").splitlines()) >= 2
+    one.root("systemctl start lockstep-wedge")
+    [broken] = [each for each in one.status()["problems"] if each.startswith("gpu-foreign")]
+    assert "beside qwen, ollama.service (Ollama) holds 40.0 GiB on the GPU. Remedy: " in broken
+    assert one.status()["held"] == [_NAMED]
+    one.root("systemctl stop ollama; systemctl start lockstep-wedge")
+    assert not [each for each in one.status()["problems"] if "gpu-foreign" in each]
 
 
 def test_preflight_says_the_number_and_what_to_set(

@@ -50,3 +50,31 @@ def test_the_watcher_sees_two_engines(one: Host) -> None:
     finally:
         one.root("systemctl stop two-vllm two-sglang; rm -r /run/two")
     assert "/run/two/a/vllm" in counts.violations[0] and "b/sglang" in counts.violations[0]
+
+
+@pytest.fixture
+def hung_docker(one: Host) -> Iterator[Host]:
+    """A host with qwen hot, in a container, whose Docker then hangs."""
+    assert one.switch("qwen").code == 0
+    one.root("kill -STOP $(cat /run/docker.pid)")
+    yield one
+    one.root("kill -CONT $(cat /run/docker.pid)")
+    one.switch("none")
+
+
+def test_while_docker_hangs_two_engines_never_live(hung_docker: Host) -> None:
+    one = hung_docker
+    refused = one.switch("tiny")
+    assert refused.code == 1, refused.text
+    said = " ".join(refused.text.split())
+    assert "qwen lives in container vllm-qwen36, and Docker does not answer" in said
+    assert "nothing was stopped" in said
+    assert one.active() == {"vllm-qwen36.service"}
+
+    # It needs no Docker: the container's slice tells who lives, and ends it.
+    ended = one.switch("none")
+    assert ended.code == 0, ended.text
+    slice_of_qwen = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-vllm.qwen36"
+    left = one.root(f"cat $(find {slice_of_qwen}* -name cgroup.procs) /dev/null")
+    assert left == "", ended.text
+    assert one.show("vllm-qwen36.service", "ActiveState") == "inactive"

@@ -100,17 +100,20 @@ def test_wrong_use_says_what_is_known_and_changes_nothing(one: Host) -> None:
     assert one.active() == before
 
 
-def test_a_failed_start_brings_the_old_model_back(one: Host) -> None:
-    assert one.switch("qwen").code == 0
-    knobs = "/run/unified-memory/standin-sglang.json"
+def test_a_failed_start_brings_the_old_model_back(stack: Stack, one: Host) -> None:
+    # To one without a fallback, which would start first.
+    assert one.switch("mistral").code == 0
+    knobs = "/run/unified-memory/standin-vllm.json"
     one.root(f"""echo '{{"crash_while_loading": true}}' > {knobs}""")
     try:
-        answer = one.switch("mistral")
+        answer = one.switch("qwen")
     finally:
         one.root(f"rm {knobs}")
     assert answer.code == 1
-    assert "qwen is hot again" in " ".join(answer.out.split())
-    assert one.active() == {"vllm-qwen36.service"}
+    assert "mistral is hot again" in " ".join(answer.out.split())
+    assert one.active() == {"sglang-mistral4.service"}
+    assert one.show("lockstep-switch.service", "ActiveState") == "failed"
+    assert "failed unit" not in stack.diff("--limit", "spark1").stdout
 
 
 @pytest.fixture
@@ -270,3 +273,40 @@ def value(argv: list[str], flag: str) -> str:
 def asked_name(host: Host, port: int) -> str:
     """The model's name in an engine's API."""
     return str(host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"])
+
+
+def test_no_other_account_holds_up_a_switch_or_a_job(one: Host) -> None:
+    """Whoever can open a file can lock it by flock."""
+    assert one.switch("none").code == 0
+    locks = "/run/lockstep/*.lock /run/lockstep/jobs/*.lock"
+    assert "/run/lockstep/switch.lock" in one.root(f"ls {locks}")
+    opened = f"for lock in {locks}; do flock --nonblock $lock echo $lock; done; true"
+    assert one.run(f"sudo -n -u nobody sh -c '{opened}' 2>/dev/null").out == ""
+    hold = "while :; do flock --nonblock $lock sleep 99 || sleep 0.2; done"
+    holding = f"for lock in {locks}; do ({hold}) & done; wait"
+    one.root(f"systemd-run --quiet --collect --unit=eve --uid=nobody sh -c '{holding}'")
+    try:
+        answer = one.switch("qwen")
+    finally:
+        one.root("systemctl stop eve")
+    assert answer.code == 0, answer.text
+    # Who switched is no secret, and is over.
+    one.root("test ! -e /run/lockstep/switch.json")
+
+
+def test_nobody_else_at_its_port_is_taken_for_an_engine(one: Host) -> None:
+    """Whoever answers there would read what people write, and become the record of its sense."""
+    assert one.switch("qwen").code == 0
+    listening = "import http.server as s; s.test(s.SimpleHTTPRequestHandler, port=8000)"
+    eve = "systemd-run --quiet --collect --unit=eve --uid=nobody"
+    one.root(f"{eve} python3 -c {shlex.quote(listening)}")
+    until(lambda: ":8000" in one.root("ss -Hltn"), "somebody else listens")
+    try:
+        answer = one.switch("tiny")
+        assert answer.code == 1, answer.text
+        assert "of nobody) listens at http://127.0.0.1:8000" in " ".join(answer.text.split())
+        assert "nothing was stopped" in " ".join(answer.text.split())
+        assert one.active() == {"vllm-qwen36.service"}
+    finally:
+        one.root("systemctl stop eve")
+    assert one.switch("none").code == 0

@@ -177,7 +177,7 @@ def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path
         assert host.root(f"{shown} | grep -a -c -F -f {PASSWORD} || true").strip() == "0"
 
     host.root(
-        f"mv {PASSWORD} {KEPT}; systemctl stop {UNIT} lockstep-gateway.service;"
+        f"mv {PASSWORD} {KEPT}; systemctl stop {UNIT} lockstep-gateway.socket lockstep-gateway;"
         " docker volume rm open-webui;"
         f" rm -rf {RECORD} {COPIES} {BACKUP} /etc/lockstep/gateway/keys.json"
     )

@@ -58,6 +58,7 @@ def test_units_are_at_boot_what_the_deploy_makes_them() -> None:
     on = {unit["name"] for unit in arguments("systemd_service", enabled=True, state="started")}
     assert on == {
         "lockstep-gateway-switch.socket",
+        "lockstep-gateway.socket",
         "lockstep-gateway.service",
         "open-webui.service",
         "lockstep-wedge.timer",

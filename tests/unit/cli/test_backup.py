@@ -64,6 +64,22 @@ def test_list_says_where_the_password_is(tmp_path: Path, asked: dict[str, Any]) 
     assert "secrets/backup.key" in done.output and "abcd1234" in done.output
 
 
+def test_list_of_a_wiped_host_says_that_it_has_none_yet(
+    tmp_path: Path, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = {"none_yet": True, "snapshots": [], "on_this_disk": True}
+    monkeypatch.setitem(LIST, "places", {"/own": here})
+    done = said(tmp_path, "list")
+    assert done.exit_code == 0
+    assert "spark-1.local: no backup yet (a new host, or one whose disk was lost)." in done.output
+    assert "spark-1.local: warning: this backup lies on the disk" in done.output
+    there = {"fault": "no password", "snapshots": [], "on_this_disk": False}
+    monkeypatch.setitem(LIST, "places", {"/own": here, "sftp:x": there})
+    done = said(tmp_path, "list")
+    assert done.exit_code == 1
+    assert "Older ones may be in sftp:x." in done.output and "warning" not in done.output
+
+
 def test_restore_says_what_it_loses_and_does_nothing_unasked(
     tmp_path: Path, asked: dict[str, Any]
 ) -> None:

@@ -42,7 +42,7 @@ def test_list_gives_programs_the_same() -> None:
 def test_show_prints_a_command_one_can_copy() -> None:
     output = run("show", "mistral-small-4-119b-nvfp4-sglang").output
     assert "  sglang serve \\\n    --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4" in output
-    assert "90.0  in use on the host" in output
+    assert "88.4  in use on the host" in output
     assert "95.4  must be available when it starts, for this context (94.4 to load at" in output
 
 

@@ -12,14 +12,25 @@ from click.testing import CliRunner
 
 from lockstep.cli import rollback
 from lockstep.cli.main import main
+from lockstep.deploy.inputs import inputs
 from lockstep.fleet.hosts import choose
 from lockstep.fleet.webui import Fitting
+from lockstep.host.intended import Intended
 from lockstep.lock import lockfile
 from lockstep.lock.pins import Pins
 
 FIRST = pins_for(spark())
-SECOND = replace(FIRST, git={url: replace(pin, commit=40 * "d") for url, pin in FIRST.git.items()})
-THIRD = replace(FIRST, git={url: replace(pin, commit=40 * "e") for url, pin in FIRST.git.items()})
+
+
+def with_images(digit: str) -> Pins:
+    """Another lock of the same things."""
+    digest = f"sha256:{64 * digit}"
+    return replace(
+        FIRST, images={name: replace(pin, digest=digest) for name, pin in FIRST.images.items()}
+    )
+
+
+SECOND, THIRD = with_images("d"), with_images("e")
 INVENTORY = """\
 from lockstep.deploy.checked import checked
 some = checked(__file__, [("spark1", {"lock": "LOCK"})])
@@ -40,13 +51,31 @@ class Site:
         monkeypatch.setattr(rollback, "deploy", self._deploy)
         monkeypatch.setattr(rollback, "fitting", lambda hosts, pins: self.copies)
         monkeypatch.setattr(rollback, "use", self._use)
+        monkeypatch.setattr(rollback, "read", self._read)
+        # What the host says of a record, and the records that it was asked of.
+        self.apart: list[str] = []
+        self.compared: list[str] = []
 
     def _deploy(self, inventory: Path, what: str = "rollback") -> int:
         assert (inventory, what) == (self.inventory, "rollback")
         self.deploys.append(lockfile.load(self.lock))
         if self.code == 0:
-            lockfile.deployed(self.lock, self.deploys[-1])
+            lockfile.deployed(self.lock, self.deploys[-1], self._inputs(self.deploys[-1]))
         return self.code
+
+    def _inputs(self, pins: Pins) -> dict[str, Any]:
+        hosts, _ = choose(self.inventory)
+        return {host.name: inputs(Intended(host.plan, pins)) for host in hosts}
+
+    def _read(self, login: object, name: str, question: str, **_: object) -> tuple[list[str], str]:
+        assert name == "records.apart"
+        self.compared.append(question)
+        return self.apart, ""
+
+    def bind(self, data: str) -> None:
+        """Have the inventory say this of its host besides."""
+        text = INVENTORY.replace("LOCK", str(self.lock))
+        self.inventory.write_text(text.replace("})])", f", {data}}})])"))
 
     def _use(self, each: Fitting) -> str:
         self.used.append(each.number)
@@ -79,7 +108,7 @@ def test_the_lock_before_the_deployed_one_is_put_back_and_deployed(site: Site) -
     assert done.exit_code == 0, done.output
     assert site.deploys == [FIRST]
     assert lockfile.load(site.lock) == FIRST
-    assert "ddddddddd" in done.stdout and "cccccccccccc" in done.stdout
+    assert "ddddddddd" in done.stdout and "000000000000" in done.stdout
     assert "some.lock.yaml is the lock that was deployed before again" in done.stdout
 
 
@@ -177,3 +206,72 @@ def test_without_a_copy_that_fits_the_older_image_is_tried(site: Site) -> None:
     assert done.exit_code == 0
     assert "no copy of its data is from that one" in done.stdout
     assert site.deploys == [FIRST]
+
+
+def test_an_image_of_the_inventory_that_was_changed_and_deployed_is_named(site: Site) -> None:
+    """The old lock holds no such image: nothing is resolved anew to get one."""
+    site.locked(FIRST, deploy=True)
+    image = "ghcr.io/example/vllm:2026110101"
+    site.bind(f'"webui": {{"image": {image!r}}}')
+    images = {**FIRST.images, image: next(iter(FIRST.images.values()))}
+    site.locked(replace(FIRST, images=images), deploy=True)
+    for options in ((), ("--dry",)):
+        done = site.back(*options)
+        assert done.exit_code == 2, done.output
+        assert "spark1: webui.image   " in done.stderr and f" → {image}   (some.py)" in done.stderr
+        assert done.stderr.endswith("Nothing was changed.\n")
+        assert site.deploys == []
+        assert image in lockfile.load(site.lock).images
+
+
+def test_a_target_that_was_added_is_named_although_the_lock_is_the_same(site: Site) -> None:
+    site.locked(FIRST, deploy=True)
+    text = "__import__('group_data.all').all.targets"
+    other = '{"recipe": "qwen3.6-35b-a3b-nvfp4-marlin", "unit": "vllm-more", "port": 30077}'
+    recipe = choose(site.inventory)[0][0].plan.targets[0].recipe.name
+    other = other.replace("qwen3.6-35b-a3b-nvfp4-marlin", recipe)
+    site.bind(f'"targets": {{**{text}, "more": {other}}}')
+    site.locked(FIRST, deploy=True)
+    done = site.back("--dry")
+    assert done.exit_code == 2, done.output
+    assert "spark1: targets.more.unit   none → vllm-more   (some.py)" in done.stderr
+    assert site.back().exit_code == 2 and site.deploys == []
+    # As it was then, it is the lock alone that goes back.
+    site.bind("")
+    assert site.back().exit_code == 0
+    assert site.deploys == [FIRST]
+
+
+def test_what_makes_no_other_generation_is_no_obstacle(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    site.bind('"operators": ("anna",)')
+    site.locked(SECOND, deploy=True)
+    assert site.back().exit_code == 0
+    assert site.deploys == [FIRST]
+
+
+def test_a_lock_without_a_record_of_its_hosts_resolves_nothing(site: Site) -> None:
+    """As an earlier Lockstep left it."""
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    for path in site.lock.parent.glob("*.json"):
+        path.unlink()
+    site.bind('"webui": {"image": "ghcr.io/example/vllm:new"}')
+    done = site.back()
+    assert done.exit_code == 2
+    assert "not in that lock: ghcr.io/example/vllm:new" in done.stderr
+    site.bind("")
+    assert site.back().exit_code == 0
+    assert site.deploys == [FIRST]
+
+
+def test_each_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
+    for pins in (FIRST, SECOND):
+        site.locked(pins, deploy=True)
+    (host,) = choose(site.inventory)[0]
+    site.apart = ["/etc/systemd/system/vllm-qwen36.service: another text"]
+    done = site.back()
+    assert done.exit_code == 1
+    assert site.compared == [Intended(host.plan, FIRST).generation["digest"]]
+    assert "spark1: not as its record of that generation says: /etc/systemd" in done.stderr

@@ -74,7 +74,7 @@ def test_the_others_learn_of_the_end_also_where_the_deploy_itself_is_cut_off() -
 
     with pytest.raises(KeyboardInterrupt):
         rollout.bring_up("spark-1", MEMBERS, cut_off)
-    other.join(10)
+    other.join(180)
     assert heard == [False]
 
 
@@ -86,7 +86,7 @@ def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
     def down(member: str) -> bool:
         asked.append(member)
         begun.set()
-        return go_on.wait(10)
+        return go_on.wait(180)
 
     members = [
         threading.Thread(
@@ -95,13 +95,13 @@ def test_the_first_that_comes_takes_the_model_down_for_all() -> None:
         for name in MEMBERS
     ]
     members[0].start()
-    assert begun.wait(10)
+    assert begun.wait(180)
     members[1].start()
     # The second one waits for the first.
     assert ends == []
     go_on.set()
     for member in members:
-        member.join(10)
+        member.join(180)
     assert (asked, ends) == (["spark-1"], [True, True])
 
 

@@ -31,6 +31,7 @@ _targets = {
         "recipe": "mistral-small-4-119b-nvfp4-sglang-eagle",
         "fallback": "mistral-small-4-119b-nvfp4-sglang",
         "unit": "sglang-mistral4",
+        "image": "lmsysorg/sglang:latest",
     },
     "mistral-vllm": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", "unit": "vllm"},
 }
@@ -60,7 +61,7 @@ def test_two_sparks_get_the_same_targets_and_the_second_fetches_from_the_first(
     rows = {item.name: (item.address, item.fit and item.fit.verdict) for item in first.targets}
     assert rows["qwen"] == ("127.0.0.1:30001", "fits")
     needs = {item.name: round((item.fit and item.fit.needs_gib) or 0, 1) for item in first.targets}
-    assert needs == {"qwen": 67.0, "mistral": 95.9, "mistral-vllm": 101.0}
+    assert needs == {"qwen": 75.0, "mistral": 95.9, "mistral-vllm": 106.0}
     assert first.from_peers == ()
     assert second.from_peers == second.downloads == first.downloads
     weights = {item.what: item.size for item in first.downloads}

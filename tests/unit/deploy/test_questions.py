@@ -72,20 +72,32 @@ def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
     }
     assert "lockstep-gpu-cap.service" in at_boot
     units = found["units"]
-    assert isinstance(units, list)
+    assert isinstance(units, dict)
     assert at_boot <= set(units)
 
 
 def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
     this, found = asked(spark())
     units = found["units"]
-    assert isinstance(units, list)
+    assert isinstance(units, dict)
     assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(units)
     for name in ("lockstep-wedge.timer", *JOB_UNITS):
         assert [unit for unit in units if fnmatch(name, unit)] != []
     assert boots.UNIT not in units
 
 
+def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:
+    units = asked(spark())[1]["units"]
+    assert isinstance(units, dict)
+    floor = "/usr/local/lib/lockstep/lockstep/onhost/switching/memory_floor.py"
+    assert floor in units["lockstep-memory.service"]
+    gateway = units["lockstep-gateway.service"]
+    assert "/usr/local/lib/lockstep/lockstep/onhost/gateway/server.py" in gateway
+    assert floor not in gateway
+    # An engine's program is not ours: its restart key has what it is.
+    assert units["vllm-qwen36.service"] == units["docker.service"] == []
+
+
 def test_the_unit_of_the_next_boot_is_asked_for_where_there_is_one() -> None:
     units = asked(spark(boot="last"))[1]["units"]
-    assert isinstance(units, list) and boots.UNIT in units
+    assert isinstance(units, dict) and boots.UNIT in units

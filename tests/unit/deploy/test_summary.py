@@ -183,7 +183,7 @@ def test_after_a_failure_it_says_which_host_has_which_generation_and_what_ends_t
     said = render(hosts, again="pyinfra site.py deploy.py")
     assert said.endswith(
         "\n"
-        "The hosts differ now. The new generation is on: spark1. The one before is still\n"
+        "The hosts differ now. The new generation is on: spark1. It is not, or not whole,\n"
         "  on: spark2, spark3.\n"
         "To make them equal, go on where this run ended:\n"
         "  pyinfra site.py deploy.py"
@@ -207,3 +207,14 @@ def test_hosts_that_returned_because_another_failed_are_named_and_have_no_table(
         "Returned, because not all came through: spark1, spark2\n"
         "Run the same command again: it goes on where this run ended."
     )
+
+
+def test_what_people_must_know_is_said_once_at_the_end_also_of_a_run_that_failed() -> None:
+    news = ["A new authority was made."]
+    hosts = [
+        HostOutcome("spark1", snapshot=snapshot(), news=news),
+        HostOutcome("spark2", failed_at="Verify | x", news=news),
+    ]
+    text = render(hosts)
+    assert text.count("\nNote: A new authority was made.\n") == 1
+    assert text.index("Note: ") < text.index("FAILED")

@@ -27,7 +27,7 @@ def taken(parts: Mapping[str, Part], asking: Sequence[str], fails: str = "") -> 
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(180)
     return log
 
 
@@ -50,7 +50,7 @@ def test_a_host_that_fails_before_its_turn_holds_nobody_back() -> None:
         with turns.of("a"):
             raise ValueError
     except ValueError:
-        second.join(10)
+        second.join(180)
     assert blocked == [None]
 
 

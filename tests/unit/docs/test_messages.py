@@ -113,7 +113,7 @@ def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     expected = f"lockstep: lab {name!r} is not up. Run: lockstep lab up --name {name}"

@@ -10,10 +10,10 @@ import pytest
 from a_snapshot import KEY, copied, host, judged, named, only, perfect
 
 from lockstep.core.errors import InventoryError
-from lockstep.drift.compare import Host, differences, shown
+from lockstep.drift.compare import Host, differences, fixable, shown
 from lockstep.drift.hosts import Asked, over_ssh
 from lockstep.drift.hosts import read as read_answer
-from lockstep.drift.report import DRIFT, SAME, UNKNOWN
+from lockstep.drift.report import DRIFT, SAME, UNKNOWN, of_host
 from lockstep.drift.subjects import KINDS, environments, expected, questions, refuse_unknown_kinds
 from lockstep.drift.subjects.kind import Seen
 from lockstep.fleet.hosts import Answer
@@ -66,21 +66,56 @@ def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> Non
 @pytest.mark.parametrize(
     "kind", [kind for kind, about in KINDS.items() if about.scope == "hosts" and not about.part]
 )
-def test_a_fact_that_one_host_alone_has_is_named_on_the_host_that_differs(kind: str) -> None:
+def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named(kind: str) -> None:
     one, bent = copied(GOOD), copied(GOOD_TOO)
     for each in (one, bent):
         each["facts"].setdefault(kind, {})["odd: x in y 1"] = "9 here"
     report = judged((ONE, GOOD), (TWO, bent))
-    assert named(report) == [("spark2", kind, "odd: x in y 1")]
-    assert only(report).against == "spark1"
-    assert only(report).how != "deploy"
+    assert named(report) == [("", kind, "odd: x in y 1")]
+    found = only(report)
+    assert found.values == {"spark1": None, "spark2": "9 here"}
+    assert (found.severity, found.how, found.command) == ("differs", "decide", "")
     assert named(judged((ONE, one), (TWO, bent))) == []
+
+
+@pytest.mark.parametrize("drifted", ["spark1", "spark2"])
+def test_a_service_that_lockstep_needs_is_named_where_it_is_off_and_a_deploy_mends_it(
+    drifted: str,
+) -> None:
+    """Whichever host it is: the first one of the inventory is no model for the others."""
+    shown = {"spark1": copied(GOOD), "spark2": copied(GOOD_TOO)}
+    for service in ("earlyoom.service", "docker.service", "containerd.service", "ssh.service"):
+        bent = copied(shown)
+        bent[drifted]["facts"]["system service"][service] = "off at boot"
+        found = only(judged((ONE, bent["spark1"]), (TWO, bent["spark2"])))
+        assert (found.host, found.kind, found.item) == (drifted, "system service", service)
+        assert (found.severity, found.how, found.command) == ("error", "deploy", "")
+
+
+def test_of_what_only_differs_every_host_is_named_and_none_is_told_to_change() -> None:
+    """G1: the host that had drifted was the model, and the good one was told to switch off."""
+    bent = copied(GOOD_TOO)
+    bent["facts"].setdefault("service", {})["odd.service for multi-user.target.wants"] = "on"
+    bent["facts"].setdefault("other image", {})["an/image@sha256:55"] = "sha256:12"
+    bent["facts"].setdefault("account", {})["nosudo"] = "uid 1001"
+    bent["facts"].setdefault("group", {})["nosudo"] = "gid 1001"
+    for pairs in (((ONE, GOOD), (TWO, bent)), ((TWO, bent), (ONE, GOOD))):
+        report = judged(*pairs)
+        assert {item.severity for item in report.differences} == {"differs"}
+        assert {item.how for item in report.differences} == {"decide"}
+        assert {(item.host, item.command) for item in report.differences} == {("", "")}
+        assert [item.values["spark1"] for item in report.differences] == 4 * [None]
+        assert {item.values["spark2"] for item in report.differences} == {
+            *("on", "sha256:12", "uid 1001", "gid 1001")
+        }
+        assert report.code == DRIFT
+        assert fixable(report.differences) == []
 
 
 def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None:
     two = copied(GOOD_TOO)
     two["facts"].setdefault("volume", {}).update({"vllm-qwen36-cache": "local", "mine": "local"})
-    assert named(judged((ONE, GOOD), (TWO, two))) == [("spark2", "volume", "mine")]
+    assert named(judged((ONE, GOOD), (TWO, two))) == [("", "volume", "mine")]
 
 
 @pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.part])
@@ -89,33 +124,130 @@ def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing(kind: str) -
     two["facts"].setdefault(kind, {})["odd"] = "this"
     assert named(judged((ONE, one), (TWO, two))) == []
     one["facts"].setdefault(kind, {})["odd"] = "that"
-    assert named(judged((ONE, one), (TWO, two))) == [("spark2", kind, "odd")]
+    assert named(judged((ONE, one), (TWO, two))) == [("", kind, "odd")]
 
 
 def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
     one, two = copied(GOOD), copied(GOOD_TOO)
     one["facts"]["apt package"]["jq"], two["facts"]["apt package"]["jq"] = "1.7", "1.6"
-    assert named(judged((ONE, one), (TWO, two))) == [("spark2", "apt package", "jq")]
+    assert named(judged((ONE, one), (TWO, two))) == [("", "apt package", "jq")]
     del two["facts"]["apt package"]["jq"]
     missing = only(judged((ONE, one), (TWO, two)))
-    assert (missing.against, missing.how) == ("inventory", "deploy")
+    assert (missing.host, missing.how) == ("spark2", "deploy")
 
 
-def test_of_three_hosts_the_odd_one_is_named_and_of_two_the_second() -> None:
+def test_of_three_hosts_each_is_shown_with_those_that_are_like_it() -> None:
     three = host("spark3")
     odd, two, last = copied(GOOD), copied(GOOD_TOO), perfect(three)
     odd["facts"]["kernel"]["release"] = "6.14.0-1015-nvidia"
     for usual in (two, last):
         usual["facts"]["kernel"]["release"] = "6.17.0-1008-nvidia"
     report = judged((ONE, odd), (TWO, two), (three, last))
-    assert named(report) == [("spark1", "kernel", "release")]
+    assert named(report) == [("", "kernel", "release")]
     assert shown(only(report)) == (
         "release",
-        "6.17.0-1008-nvidia as on spark2",
-        "6.14.0-1015-nvidia",
+        [("spark1", "6.14.0-1015-nvidia"), ("spark2, spark3", "6.17.0-1008-nvidia")],
     )
-    assert only(report).how == "reboot"
-    assert named(judged((ONE, odd), (TWO, two))) == [("spark2", "kernel", "release")]
+    assert only(report).how == "decide"
+
+
+def test_a_host_whose_own_a_thing_is_leaves_the_others_to_be_compared() -> None:
+    three = host("spark3", differs=("kernel release",))
+    one, two, last = copied(GOOD), copied(GOOD_TOO), perfect(three)
+    for each, release in ((one, "6.14"), (two, "6.14"), (last, "6.17")):
+        each["facts"]["kernel"]["release"] = release
+    assert judged((ONE, one), (TWO, two), (three, last)).differences == ()
+    two["facts"]["kernel"]["release"] = "6.15"
+    found = only(judged((ONE, one), (TWO, two), (three, last)))
+    assert found.values == {"spark1": "6.14", "spark2": "6.15"}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
+    first: bool,
+) -> None:
+    """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
+    wiped, kept = copied(GOOD), copied(GOOD_TOO)
+    wiped["facts"] = {
+        "kernel": wiped["facts"]["kernel"],
+        "file": {"/etc/default/earlyoom": 32 * "0"},
+        "account": {"root": "uid 0"},
+    }
+    kept["facts"]["other image"] = {"an/image@sha256:55": "sha256:12"}
+    kept["facts"]["shared key"] = {"/etc/lockstep/secrets/a.key": 32 * "a"}
+    pairs = [(ONE, wiped), (TWO, kept)]
+    report = judged(*(pairs if first else reversed(pairs)))
+    found = only(report)
+    assert (found.host, found.severity, found.how) == ("spark1", "error", "deploy")
+    assert (found.kind, *shown(found)) == (
+        "Lockstep",
+        "on this host",
+        [("", "expected deployed, found nothing")],
+    )
+    assert of_host(report, "spark2")["differences"] == []
+
+
+def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_files_cannot_be_read() -> None:
+    bent = copied(GOOD)
+    bent["facts"]["file"], bent["faults"] = {}, {"files.managed": "PermissionError"}
+    report = judged((ONE, bent), (TWO, GOOD_TOO))
+    assert (report.differences, report.code) == ((), UNKNOWN)
+
+
+def test_a_switch_and_its_model_that_failed_are_no_drift_and_another_unit_is() -> None:
+    bent = copied(GOOD)
+    units = ("lockstep-switch.service", "sglang-mistral4.service")
+    bent["facts"]["failed unit"] = dict.fromkeys(units, "failed")
+    assert judged((ONE, bent)).differences == ()
+    bent["facts"]["failed unit"]["lockstep-wedge.service"] = "failed"
+    assert named(judged((ONE, bent))) == [("spark1", "failed unit", "lockstep-wedge.service")]
+
+
+#: Docker starts with none of these masked, whichever of them was found off.
+ALL_OF_DOCKER = (
+    'sudo sh -c \'systemctl unmask "$@" && systemctl enable --now "$@"\' sh '
+    "containerd.service docker.socket docker.service"
+)
+
+
+@pytest.mark.parametrize(
+    ("service", "shows", "how", "command"),
+    [
+        ("docker.service", "off at boot", "deploy", ""),
+        # Preflight refuses a host whose Docker does not answer, so no deploy comes that far.
+        (
+            "docker.service",
+            "inactive, off at boot",
+            "by hand",
+            ALL_OF_DOCKER,
+        ),
+        ("docker.service", "inactive, masked", "by hand", ALL_OF_DOCKER),
+        ("containerd.service", "inactive, masked", "by hand", ALL_OF_DOCKER),
+        ("containerd.service", "off at boot", "deploy", ""),
+        ("earlyoom.service", "inactive, masked", "deploy", ""),
+        ("containerd.service", None, "by hand", ""),
+    ],
+)
+def test_a_deploy_is_the_remedy_for_a_service_that_is_off_where_it_comes_that_far(
+    service: str, shows: str | None, how: str, command: str
+) -> None:
+    bent = copied(GOOD)
+    bent["facts"]["system service"].pop(service)
+    if shows:
+        bent["facts"]["system service"][service] = shows
+    found = only(judged((ONE, bent)))
+    assert (found.item, found.how, found.command) == (service, how, command)
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::"])
+def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_kinds(
+    bind: str,
+) -> None:
+    """Caddy is asked for 0.0.0.0, and listens at ::, as programs in Go do."""
+    opened = host("spark1", gateway={"bind": bind, "tls": "own", "names": ("spark.home.arpa",)})
+    ports = questions(opened, key=KEY, deep=False)["network.sockets"]["ports"]
+    assert set(ports["8443"]) == {"0.0.0.0", "::"}
+    assert ports["8090"] == ["127.0.0.1"]
 
 
 def test_an_image_or_engine_that_never_answered_for_these_recipes_is_drift() -> None:
@@ -174,6 +306,18 @@ def test_nvidias_hook_is_missed_only_where_docker_does_not_take_the_gpu_from_cdi
         assert named(judged((ONE, bent))) == missed
 
 
+def test_a_mode_in_which_nvidias_hook_refuses_is_drift_where_docker_takes_the_hook() -> None:
+    bent = copied(GOOD)
+    bent["facts"]["docker"] |= {
+        "hook nvidia-cdi-hook": "present",
+        "device nvidia.com/gpu=all": "present",
+        "toolkit mode": "cdi",
+    }
+    for version, missed in (("28.5.2", [("spark1", "docker", "toolkit mode")]), ("29.2.1", [])):
+        bent["facts"]["docker"]["version"] = version
+        assert named(judged((ONE, bent))) == missed
+
+
 def test_a_package_that_the_lock_lacks_is_drift_that_the_deploy_puts_right() -> None:
     bent = copied(GOOD)
     bent["facts"]["engine package"]["left-pad"] = "1.0"
@@ -208,7 +352,7 @@ def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks
     theirs["facts"]["file"]["/data/scripts/llm/switch.sh"] = 32 * "0"
     assert named(judged((ONE, GOOD), (two, theirs))) == [
         ("spark2", "file", "/data/scripts/llm/switch.sh"),
-        ("spark2", "apt package", "vim"),
+        ("", "apt package", "vim"),
     ]
 
 
@@ -264,6 +408,11 @@ def test_engines_that_cannot_be_read_are_not_told_and_nothing_else_is_guessed() 
 def test_drift_ends_with_1_whatever_its_severity() -> None:
     bent = copied(GOOD_TOO)
     bent["facts"]["alternative"] = {"editor": "/usr/bin/vim"}
+    report = judged((ONE, GOOD), (TWO, bent))
+    assert only(report).severity == "differs"
+    assert report.code == DRIFT
+    del bent["facts"]["account"]["lockstep"]
+    bent["facts"]["alternative"] = {}
     report = judged((ONE, GOOD), (TWO, bent))
     assert only(report).severity == "note"
     assert report.code == DRIFT

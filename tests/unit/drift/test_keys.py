@@ -75,7 +75,8 @@ def test_of_two_keys_the_one_of_the_higher_rank_is_wrong() -> None:
     found["spark-2"]["facts"]["shared key"] = {PATH: 32 * "b"}
     assert differences(found) == [("spark-2", "shared key", PATH, "deploy")]
     report = judged((SECOND, found["spark-2"]), (FIRST, found["spark-1"]))
-    assert shown(report.differences[0]) == (PATH, "as deployed", "other content")
+    said = "expected as deployed, found other content"
+    assert shown(report.differences[0]) == (PATH, [("", said)])
 
 
 def test_a_key_that_could_not_be_read_is_not_guessed() -> None:
@@ -99,3 +100,16 @@ def test_a_host_tells_of_a_key_only_whose_it_is_and_a_keyed_hash(tmp_path: Path)
     assert set(found) == {("secret", str(key)), ("secret", str(api))}
     assert str(found["secret", str(key)]).startswith("0600 ")
     assert "c2VjcmV0" not in json.dumps(list(found.values()))
+
+
+def test_of_two_authorities_neither_is_right_and_nobody_replaces_one() -> None:
+    gateway = {"bind": "0.0.0.0", "tls": "own"}
+    plans = [spark(name, gateway=gateway, targets={"qwen": QWEN}) for name in NAMES[:2]]
+    hosts = [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
+    [authority] = [key for key in hosts[0].shared_keys if key.announcement]
+    found = {this.plan.name: copied(perfect(this)) for this in hosts}
+    for name, letter in zip(NAMES, "ab", strict=False):
+        found[name]["facts"]["shared key"] = {authority.path: 32 * letter}
+    report = judged(*((this, found[this.plan.name]) for this in hosts))
+    [row] = report.differences
+    assert (row.host, row.kind, row.item, row.how) == ("", "shared key", authority.path, "decide")

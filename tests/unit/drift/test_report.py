@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from lockstep.cli.main import main
+from lockstep.deploy.questions import EVER_OURS
 from lockstep.drift import hosts, page, report, view
 from lockstep.drift.report import Report
 from lockstep.drift.subjects import KINDS, questions
 from lockstep.files import sent
+from lockstep.files.managed_file import CONFIGURATION
 from lockstep.files.programs import closure
 from lockstep.files.sent import named
 from lockstep.fleet.login import Login
@@ -74,6 +77,10 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
     assert "/bin/&lt;nano&gt;" in text and "<nano>" not in text
     assert not {"http://", "https://", "src=", "@import"} & set(text.split()) and "url(" not in text
     assert text.count("<tr>") >= 5
+    # Both hosts are named with what they show, and are counted alike.
+    assert "<td>spark1, spark2</td>" in text and "spark1: /usr/bin/vim" in text
+    assert text.count('<span class="differs">2 differ</span>') == 2
+    assert "2 only differ, and nothing says which host is right" in text
 
 
 def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
@@ -133,7 +140,6 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
         "host": "spark1",
         "kind": "drop-in",
         "item": "vllm.service /etc/systemd/system/vllm.service.d/a-name-that-is-long.conf",
-        "against": "inventory",
         "expected": None,
         "found": "present",
         "severity": "error",
@@ -142,8 +148,33 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
             "sudo sh -c 'rm \"$0\" && systemctl daemon-reload' "
             "/etc/systemd/system/vllm.service.d/a-name-that-is-long.conf"
         ),
+        "values": {},
+    }
+    assert found["differences"][-1] == {
+        "host": "",
+        "kind": "alternative",
+        "item": "editor",
+        "expected": None,
+        "found": None,
+        "severity": "differs",
+        "how": "decide",
+        "command": "",
+        "values": {"spark1": "/usr/bin/vim", "spark2": "/bin/<nano>"},
     }
     assert out.read_text().startswith("<!doctype html>")
+
+
+def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = copied(perfect(TWO))
+    two["facts"]["setting"] = {"/etc/sudoers.d/mine": 32 * "1"}
+    two["facts"]["service"] = {"mine.service for multi-user.target.wants": "on"}
+    found = judged((ONE, perfect(ONE)), (TWO, two))
+    monkeypatch.setattr(report, "diff", lambda *_, **__: found)
+    monkeypatch.setattr(subprocess, "run", None)
+    done = CliRunner().invoke(main, ["diff", "inventories/test.py", "--fix"])
+    assert done.exit_code == 1 and "2 differ on 2 hosts." in done.stdout
+    assert "By hand" not in done.stdout and "sudo " not in done.stdout
+    assert "spark1  nothing" in done.stdout and "spark2  content 1" in done.stdout
 
 
 def test_an_unknown_host_is_refused_before_any_is_asked() -> None:
@@ -181,6 +212,20 @@ def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path:
     asked["inside"] = [str(own / "venvs/tools")]
     found = json.loads(taken({"files.leftovers": asked}))["facts"]["foreign file"]
     assert sorted(found) == [str(own / "mine.py"), str(own / "old")]
+
+
+def test_a_removal_knows_every_file_that_diff_knows_in_our_folders() -> None:
+    known = [pattern.replace("/**/", "/*") for pattern in EVER_OURS]
+    for one in (ONE, TWO):
+        asked = questions(one, key=bytes(32), deep=False)["files.leftovers"]
+        there = [
+            path
+            for path in (*asked["files"], *asked["allowed"])
+            if path.startswith(tuple(f"{folder}/" for folder in asked["own"]))
+            and path != f"{CONFIGURATION}/"
+        ]
+        assert len(there) > 50
+        assert [path for path in there if not any(fnmatch(path, each) for each in known)] == []
 
 
 def test_the_password_of_backups_is_nobody_else_s() -> None:

@@ -15,7 +15,7 @@ from lockstep.fit.pages import sequence_bytes
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, from_config
 from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
-from lockstep.recipes.sizing import Serving
+from lockstep.recipes.sizing import Serving, serving
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
 
@@ -171,6 +171,10 @@ def test_a_context_that_is_too_long_says_which_would_fit() -> None:
     tiny = replace(recipe, defaults={**recipe.defaults, "gpu_memory_utilization": 0.2})
     assert fit(tiny, KNOWN.knowledge).verdict == "does not fit"
     assert any("2 Sparks hold it" in line for line in advice(tiny, KNOWN.recipes, KNOWN.knowledge))
+    # With what the inventory asks for, more sequences' worth of cache than two of them have.
+    asked = replace(serving(tiny), context=400 * 1024 * 1024)
+    said = " ".join(advice(tiny, {}, KNOWN.knowledge, asked=asked))
+    assert "2 Sparks hold it" not in said
 
 
 def test_a_fixed_kv_cache_replaces_the_share() -> None:
@@ -186,6 +190,9 @@ def test_unknown_figures_are_named_not_guessed() -> None:
     assert found.reasons == (
         "the size of nobody/knows is not known",
         "the shapes of nobody/knows, and so its KV cache, are not known",
+        # vLLM's own share, 0.92.
+        "117.6 GiB must be available when it starts, 4 GiB of them for the memory floor, and "
+        "112.7 GiB are at rest",
     )
 
 
@@ -336,3 +343,22 @@ def test_heads_are_split_and_a_latent_is_not() -> None:
     latent = KNOWN.knowledge.model(MISTRAL).architecture
     assert latent is not None
     assert latent.kv_bytes_per_token(tensor_parallel=4) == latent.kv_bytes_per_token()
+
+
+def test_on_a_spark_of_64_gb_a_recipe_hears_with_what_it_runs_there() -> None:
+    def said(name: str) -> str:
+        return " ".join(advice(KNOWN.recipes[name], {}, KNOWN.knowledge, "dgx-spark-64"))
+
+    assert "run with gpu_memory_utilization 0.75." in said("qwen3.6-35b-a3b-nvfp4-nvidia")
+    assert "0.75 and a context of 131072 tokens." in said("qwen3.6-35b-a3b-fp8")
+    assert "Here it may run" not in said(FORK)
+
+
+def test_what_the_gate_admits_on_no_spark_at_rest_does_not_fit() -> None:
+    recipe = KNOWN.recipes["qwen3.6-35b-a3b-nvfp4-nvidia"]
+    tried = {
+        share: fit(recipe, KNOWN.knowledge, asked=replace(serving(recipe), utilization=share))
+        for share in (0.85, 0.88)
+    }
+    assert tried[0.85].verdict == "fits" and tried[0.88].verdict == "does not fit"
+    assert "and 112.7 GiB are at rest" in tried[0.88].reasons[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from group_data import all as all_hosts
 from lockstep.core.findings import Finding, ordered, split_waived
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import fit
@@ -166,7 +167,10 @@ def test_k_6_on_another_quantisation_is_warned_about() -> None:
 
 def test_eagle_on_a_moving_tag_is_warned_about_and_a_digest_is_not() -> None:
     recipe = KNOWN.recipes["mistral-small-4-119b-nvfp4-sglang-eagle"]
-    assert "eagle-on-moving-tag" in codes(recipe)
+    # As it is in the catalogue, by a release, it does not move.
+    assert "eagle-on-moving-tag" not in codes(recipe)
+    moving = replace(recipe, container="lmsysorg/sglang:latest")
+    assert "eagle-on-moving-tag" in codes(moving)
     pinned = replace(recipe, container="lmsysorg/sglang@sha256:" + "0" * 64)
     assert "eagle-on-moving-tag" not in codes(pinned)
 
@@ -224,7 +228,8 @@ def test_tensorizer_is_refused_where_only_the_recipe_says_how_weights_are_stored
 def test_the_backend_that_froze_the_desktop_is_refused() -> None:
     chosen = {"VLLM_FLASHINFER_MOE_BACKEND": "throughput"}
     unstated = replace(PRODUCTION.lockstep, moe=None)
-    recipe = replace(PRODUCTION, env=chosen, lockstep=unstated)
+    # Others of the catalogue's model would state it for this one.
+    recipe = replace(PRODUCTION, model="org/model", env=chosen, lockstep=unstated)
     assert "freezing-backend" in codes(recipe, "error")
     # Beside the flag it means nothing.
     assert "freezing-backend" not in codes(replace(PRODUCTION, env=chosen))
@@ -362,3 +367,57 @@ def test_earlier_prompts_are_counted_as_the_version_of_the_engine_keeps_them(
     """0.26.0 said 50.93 sequences where 49 were predicted: 4 percent too few."""
     recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}{said}\n")
     assert serving(recipe, version=version).prefix_caching is kept
+
+
+@pytest.mark.parametrize(
+    ("image", "version", "found"),
+    [
+        # What a tag says that is no release is not known, and what is newest has the other kernels.
+        ("lmsysorg/sglang:latest", None, True),
+        ("lmsysorg/sglang@sha256:" + "0" * 64, None, True),
+        ("lmsysorg/sglang:v0.5.23", None, True),
+        ("docker.io/lmsysorg/sglang:v0.5.16-cu130@sha256:" + "0" * 64, None, True),
+        ("lmsysorg/sglang:v0.5.15.post1-cu130", None, False),
+        ("lmsysorg/sglang:v0.5.15.post1-cu130@sha256:" + "0" * 64, None, False),
+        ("lmsysorg/sglang:v0.5.15.post1-cu130", "0.5.23", True),
+        ("lmsysorg/sglang:latest", "0.5.15.post1", False),
+    ],
+)
+def test_sglang_whose_nvfp4_experts_take_flashinfers_kernels_is_named(
+    image: str, version: str | None, found: bool
+) -> None:
+    recipe = replace(SGLANG, container=image)
+    assert ("kernels-corrupt" in codes(recipe, "warning", engine_version=version)) is found
+    said = [
+        one.message
+        for one in check(recipe, KNOWN, engine_version=version)
+        if one.code == "kernels-corrupt"
+    ]
+    assert all("no flag" in message for message in said)
+
+
+def test_nvfp4_without_experts_and_other_experts_are_not_named_so() -> None:
+    moving = replace(SGLANG, container="lmsysorg/sglang:latest")
+    dense = replace(moving, lockstep=replace(moving.lockstep, moe=False))
+    assert "kernels-corrupt" not in codes(dense)
+    assert "kernels-corrupt" not in codes(served(moving, quantization="bf16"))
+    # ModelOpt's class chooses its kernels by a flag.
+    assert "kernels-corrupt" not in codes(served(moving, "--quantization modelopt_fp4"))
+    assert "kernels-corrupt" not in codes(PRODUCTION)
+
+
+@pytest.mark.parametrize("name", ["mistral", "mistral-vllm", "qwen"])
+def test_no_default_target_runs_kernels_that_were_reported(name: str) -> None:
+    data = all_hosts.targets[name]
+    for recipe in filter(None, (data["recipe"], data.get("fallback"))):
+        found = codes(KNOWN.recipes[recipe])
+        assert not found & {"kernels-corrupt", "freezing-backend", "eagle-on-moving-tag"}
+
+
+def test_the_default_fallback_shares_no_kernels_with_what_it_stands_in_for() -> None:
+    data = all_hosts.targets["mistral"]
+    main, spare = KNOWN.recipes[data["recipe"]], KNOWN.recipes[data["fallback"]]
+    assert main.model == spare.model
+    assert main.lockstep.engine != spare.lockstep.engine
+    # EAGLE's regression must not take it along either.
+    assert spare.lockstep.draft is None

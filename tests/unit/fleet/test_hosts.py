@@ -140,7 +140,7 @@ def test_a_readers_answer_or_why_there_is_none(
 
 
 def test_all_are_at_work_at_once_and_answer_in_order() -> None:
-    together = threading.Barrier(3, timeout=60)
+    together = threading.Barrier(3, timeout=180)
 
     def work(number: int) -> int:
         together.wait()
@@ -161,3 +161,11 @@ def test_a_deploy_is_pyinfra_s_own(inventory: Path, monkeypatch: pytest.MonkeyPa
     assert hosts.deploy(inventory, ["a", "b"]) == 7
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     assert ran == [[pyinfra, "-y", "--limit", "a", "--limit", "b", str(inventory), "deploy.py"]]
+
+
+@pytest.mark.parametrize("words", ["can't open file", "can't find '__main__' module in"])
+def test_a_host_without_our_programs_is_not_deployed_yet(words: str) -> None:
+    err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"
+    found = hosts.answered(SPARK, 2, "", err)
+    assert found.fault.startswith("not deployed yet")
+    assert hosts.answered(SPARK, 2, "", "can't open file '/etc/x'").fault == ""

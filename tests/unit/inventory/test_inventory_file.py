@@ -17,6 +17,7 @@ import pytest
 from lockstep.core.errors import paragraph
 from lockstep.files import templating
 from lockstep.inventory import inventory_file as inventory
+from lockstep.inventory import pyinfra_keys
 from lockstep.inventory.settings import Settings
 
 REPOSITORY = Path(__file__).parents[3]
@@ -55,6 +56,17 @@ CASES = {
     "unknown key": Case(
         f"site.py: unknown key 'operatrs'; allowed: {NAMES}. Did you mean 'operators'?",
         host='{"operatrs": ("me",)}',
+    ),
+    "unknown key that begins as pyinfra's own do": Case(
+        "site.py: unknown key 'ssh_usr'; allowed: "
+        + ", ".join(sorted(key for key in pyinfra_keys.KEYS if key.startswith("ssh_")))
+        + ". Did you mean 'ssh_user'?",
+        host='{"ssh_usr": "me"}',
+    ),
+    "unknown key that begins as one of ours and of pyinfra's": Case(
+        "site.py: unknown key 'docker_user'; allowed: docker_architecture, docker_identifier, "
+        "docker_image, docker_platform, docker_users. Did you mean 'docker_users'?",
+        host='{"docker_user": ("me",)}',
     ),
     "unknown key in group data": Case(
         f"group_data/all.py: unknown key 'torch_version'; allowed: {NAMES}. "
@@ -521,7 +533,7 @@ def deploy(repository: Path, inventory_file: Path) -> subprocess.CompletedProces
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 

@@ -44,26 +44,26 @@ def seen(tmp_path: Path) -> tuple[str, str, int, int]:
 
 def test_a_whole_url_is_fetched_from_its_host(site: str, proxy: str, tmp_path: Path) -> None:
     url = f"http://{site}/file"
-    with through(proxy).open(url, timeout=10) as answer:
+    with through(proxy).open(url, timeout=180) as answer:
         assert answer.read() == CONTENT
     assert seen(tmp_path) == ("GET", url, 200, len(CONTENT))
 
 
 def test_a_range_is_passed_on(site: str, proxy: str) -> None:
     request = urllib.request.Request(f"http://{site}/file", headers={"Range": "bytes=5-9"})
-    with through(proxy).open(request, timeout=10) as answer:
+    with through(proxy).open(request, timeout=180) as answer:
         assert (answer.status, answer.read()) == (206, CONTENT[5:10])
 
 
 def test_a_posted_body_is_passed_on(site: str, proxy: str) -> None:
     faults = b'[{"match": "nothing"}]'
-    with through(proxy).open(f"http://{site}/-/faults", faults, timeout=10) as answer:
+    with through(proxy).open(f"http://{site}/-/faults", faults, timeout=180) as answer:
         assert answer.status == 200
     assert ask(f"http://{site}/-/faults").json[0]["match"] == "nothing"
 
 
 def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path) -> None:
-    connection = http.client.HTTPConnection(proxy, timeout=10)
+    connection = http.client.HTTPConnection(proxy, timeout=180)
     host, _, port = site.partition(":")
     connection.set_tunnel(host, int(port))
     connection.request("GET", "/file")
@@ -77,7 +77,7 @@ def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path)
 def test_a_host_that_does_not_answer_is_502(proxy: str) -> None:
     dead = f"127.0.0.1:{free_port()}"
     with pytest.raises(urllib.error.HTTPError) as caught:
-        through(proxy).open(f"http://{dead}/", timeout=10)
+        through(proxy).open(f"http://{dead}/", timeout=180)
     assert (caught.value.code, dead in caught.value.read().decode()) == (502, True)
 
 

@@ -78,7 +78,7 @@ def test_a_file_of_the_overlay_comes_before_the_one_below(site: str, tmp_path: P
 @pytest.mark.parametrize("path", ["/../secret", "/simple/%2e%2e/../secret", "/nothing", "/secret"])
 def test_nothing_outside_the_roots_is_served(site: str, path: str) -> None:
     host = site.removeprefix("http://")
-    connection = http.client.HTTPConnection(host, timeout=10)
+    connection = http.client.HTTPConnection(host, timeout=180)
     connection.request("GET", path)
     assert connection.getresponse().status == 404
     connection.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a_spark import wheel
@@ -12,7 +13,15 @@ from hypothesis import strategies as st
 
 from lockstep.core.errors import InventoryError, ResolveError
 from lockstep.inventory.settings import Settings, Sources
-from lockstep.lock.lockfile import answered, deployed, deployed_path, load, previous_path, save
+from lockstep.lock.lockfile import (
+    answered,
+    deployed,
+    deployed_path,
+    deployed_with,
+    load,
+    previous_path,
+    save,
+)
 from lockstep.lock.moving import (
     GitWanted,
     ImageWanted,
@@ -412,6 +421,25 @@ def test_why_an_engine_could_not_be_asked_stands_beside_its_digest(tmp_path: Pat
     assert load(path) == PINS
     answered(path, told, {pin.digest: ""})
     assert path.read_text() == text
+
+
+def test_what_a_lock_was_deployed_with_is_kept_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "lab.lock.yaml"
+
+    def of(generation: str, **data: str) -> dict[str, Any]:
+        return {"spark1": {"generation": generation, "data": data}}
+
+    deployed(path, PINS, of("a"))
+    # What makes no other generation is none to go back to.
+    deployed(path, PINS, of("a", operators="anna"))
+    assert not previous_path(path).exists()
+    deployed(path, PINS, of("b"))
+    assert load(previous_path(path)) == load(deployed_path(path)) == PINS
+    assert deployed_with(previous_path(path)) == of("a", operators="anna")
+    assert deployed_with(deployed_path(path)) == of("b")
+    # It counts with the lock that it was written for alone.
+    save(deployed_path(path), Pins())
+    assert deployed_with(deployed_path(path)) == {}
 
 
 def test_the_lock_before_the_last_deployed_one_is_kept(tmp_path: Path) -> None:

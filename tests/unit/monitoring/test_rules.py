@@ -11,6 +11,7 @@ from a_spark import spark
 
 from lockstep.monitoring.rules import PAGE, Alert, alerts, twin_alerts
 from lockstep.onhost.monitoring.metrics import METRICS
+from lockstep.onhost.switching import wedge
 
 EVERY = (*alerts(spark(gpu={"max_clock_mhz": 2100}).settings), *twin_alerts(["spark2"]))
 _REPOSITORY = Path(__file__).parents[3]
@@ -45,3 +46,12 @@ def test_a_threshold_is_the_host_s_own() -> None:
     said = {alert.name: f"{alert.expr} {alert.summary}" for alert in alerts(plan.settings)}
     assert f"< {7 * 1024**3}" in said["DiskFull"] and "7 GiB" in said["DiskFull"]
     assert "1900 MHz" in said["ClockCapLost"]
+
+
+@pytest.mark.parametrize("page", [PAGE, "docs/switching.md"])
+def test_how_often_the_wedge_watch_restarts_is_one_number(page: str) -> None:
+    said = f"after {wedge.RESTARTS} restarts in an hour"
+    assert wedge.WINDOW_S == 3600
+    [alert] = [alert for alert in EVERY if alert.name == "EngineWedged"]
+    assert said in alert.remedy
+    assert said in (_REPOSITORY / page).read_text(encoding="utf-8")

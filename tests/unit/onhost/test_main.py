@@ -30,7 +30,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*_PYTHON, str(folder), *words], capture_output=True, text=True, check=False, timeout=60
+        [*_PYTHON, str(folder), *words], capture_output=True, text=True, check=False, timeout=180
     )
 
 
@@ -56,7 +56,7 @@ def test_every_program_can_be_imported_with_the_standard_library_alone(installed
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert len(words) > 20
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

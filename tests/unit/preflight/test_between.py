@@ -10,6 +10,7 @@ from a_spark import pins_for, spark
 from lockstep import preflight
 from lockstep.core.findings import FATAL
 from lockstep.host.intended import Intended
+from lockstep.host.shared_keys import SharedKey
 from lockstep.inventory.cluster_join import joined
 
 NAMES = ("spark1", "spark2")
@@ -31,24 +32,63 @@ def found(files: dict[str, Any] | None, *run: str) -> list[tuple[str, str]]:
 
 def test_a_first_deploy_to_all_is_no_finding() -> None:
     assert found(None, *NAMES) == []
-    # It makes the key itself.
-    assert found(None, "spark1") == []
 
 
-@pytest.mark.parametrize("files", [None, {**KEPT, "mode": "0644"}, {**KEPT, "owner": "anna"}])
-def test_one_without_the_key_is_refused_where_its_maker_is_left_out(
-    files: dict[str, Any] | None,
+@pytest.mark.parametrize(("host", "absent"), [NAMES, NAMES[::-1]])
+def test_one_without_the_key_is_refused_where_another_that_may_have_it_is_left_out(
+    host: str, absent: str
 ) -> None:
-    [(host, said)] = found(files, "spark2")
-    assert host == "spark2"
+    """The first host too: it would make a second authority."""
+    [(lacking, said)] = found(None, host)
+    assert lacking == host
     assert said == (
-        "the authority of certificates is to come from spark1, which is not part of this run"
+        f"the authority of certificates is to come from {absent}, which this run does not reach"
     )
     assert "key-elsewhere" in FATAL
 
 
-def test_one_that_has_the_key_is_deployed_alone() -> None:
-    assert found(KEPT, "spark2") == []
+@pytest.mark.parametrize("files", [KEPT, {**KEPT, "mode": "0644"}, {**KEPT, "owner": "anna"}])
+def test_one_that_has_the_key_is_deployed_alone(files: dict[str, Any]) -> None:
+    """Whoever may read it there: what makes it gives an existing file its mode again."""
+    assert [found(files, name) for name in NAMES] == [[], []]
+
+
+def the_key() -> SharedKey:
+    """The authority of three hosts."""
+    gateway = {"bind": "0.0.0.0", "tls": "own"}
+    plans = joined([spark(name, gateway=gateway) for name in (*NAMES, "spark3")], "site.py")
+    (key,) = Intended(plans[0], pins_for(plans[0])).shared_keys
+    return key
+
+
+@pytest.mark.parametrize(
+    ("said", "giver"),
+    [
+        ({"spark1": "s", "spark2": "s", "spark3": "s"}, "spark1"),
+        ({"spark1": None, "spark2": None, "spark3": None}, "spark1"),
+        ({"spark1": None, "spark2": "s", "spark3": "s"}, "spark2"),
+        ({"spark1": None, "spark3": "s"}, "spark3"),
+        ({"spark1": None, "spark2": None}, ""),
+    ],
+)
+def test_a_key_comes_from_a_host_that_has_it(said: dict[str, str | None], giver: str) -> None:
+    key = the_key()
+    files = {host: {key.path: seal and {**KEPT, "seal": seal}} for host, seal in said.items()}
+    assert key.giver(files) == giver
+
+
+def test_two_authorities_are_a_finding_that_names_both() -> None:
+    key = the_key()
+    files = {
+        host: {key.path: {**KEPT, "seal": seal}}
+        for host, seal in (("spark1", "s"), ("spark2", "t"), ("spark3", "s"))
+    }
+    shared = {name: [key] for name in files}
+    (finding,) = preflight.keys_apart(shared, files)
+    assert (finding.code, finding.severity) == ("key-differs", "error")
+    assert finding.message.endswith(f"{key.path}: one on spark1, spark3; another one on spark2")
+    assert "key-differs" in FATAL
+    assert list(preflight.keys_apart(shared, {**files, "spark2": files["spark1"]})) == []
 
 
 def told(machine_id: str, *keys: str) -> dict[str, Any]:
@@ -91,3 +131,17 @@ def test_each_of_two_twins_is_named_with_the_other_and_what_to_type(
     assert tuple(word for word in every if word in twins[0].remedy) == commands
     assert "CVE-2026-24218" in twins[0].remedy
     assert "twin" in FATAL
+
+
+def test_a_host_that_was_deployed_as_another_one_of_the_inventory_is_named() -> None:
+    [finding] = preflight.exchanged("spark1", {"named": "spark2"}, NAMES)
+    assert (finding.code, finding.severity, finding.subject) == ("other-host", "error", "spark1")
+    assert "was deployed as spark2" in finding.message
+    assert "Compare ssh_hostname of spark1 and spark2" in finding.remedy
+    # It can be waived: two hosts may change places on purpose.
+    assert "other-host" not in FATAL
+
+
+@pytest.mark.parametrize("before", ["", "spark1", "the-old-name"])
+def test_a_new_host_and_one_with_a_new_name_are_not(before: str) -> None:
+    assert list(preflight.exchanged("spark1", {"named": before}, NAMES)) == []

@@ -29,6 +29,58 @@ def found(**docker: Any) -> list[Finding]:
     )
 
 
+def ways(docker: dict[str, Any], **told: Any) -> list[Finding]:
+    facts = healthy(PLAN, NOW)
+    facts["docker_ways"] |= told
+    facts["disks"] |= {docker["root"]: facts["disks"]["/var/lib"]} if "root" in docker else {}
+    return preflight.findings(
+        PLAN, PINS, {**facts, "docker": {**facts["docker"], **docker}}, now=NOW
+    )
+
+
+FAULT = {"fault": "Docker does not answer at /run/docker.sock: No such file or directory"}
+
+
+@pytest.mark.parametrize(
+    ("docker", "told", "message", "remedy"),
+    [
+        # A snap's daemon has the host's socket; the client of units it has not.
+        (
+            {"root": "/var/snap/docker/common/var-lib-docker"},
+            {"client": False},
+            "Docker is a snap here",
+            "`sudo snap disable docker`",
+        ),
+        ({}, {"snap": True}, "Docker is a snap here", "docker-ce"),
+        ({}, {"client": False}, "there is no /usr/bin/docker, by which units start", "docker-ce"),
+        (
+            FAULT,
+            {"rootless": ["1000"]},
+            "a rootless one answers, of the account 1000",
+            "`systemctl --user disable --now docker`",
+        ),
+        (
+            FAULT,
+            {"said": "error initializing buildkit: invalid database"},
+            "it said: error initializing buildkit: invalid database",
+            "/var/lib/docker/buildkit.broken",
+        ),
+    ],
+)
+def test_a_docker_that_units_cannot_use_is_refused(
+    docker: dict[str, Any], told: dict[str, Any], message: str, remedy: str
+) -> None:
+    [finding] = ways(docker, **told)
+    assert (finding.code, finding.severity) == ("docker", "error")
+    assert message in finding.message and remedy in finding.remedy
+
+
+def test_a_second_daemon_beside_the_hosts_is_a_warning() -> None:
+    [finding] = ways({}, rootless=["1000"])
+    assert (finding.code, finding.severity) == ("docker-second", "warning")
+    assert finding.message.startswith("the account 1000 has a rootless Docker of its own")
+
+
 def new(version: str = "29.2.1", **cdi: str) -> dict[str, Any]:
     """A Spark of 2026: toolkit 1.19 with both programs, and CDI files by path."""
     return {"version": version, "hooks": [HOOK, CDI_HOOK], "devices": [DEVICE], "cdi": cdi}
@@ -55,6 +107,27 @@ def test_what_gpus_all_needs_is_asked_for_and_nothing_besides(
 ) -> None:
     codes = [item.code for item in found(version=version, hooks=hooks, devices=devices)]
     assert codes == ([] if works else ["docker-gpu"])
+
+
+@pytest.mark.parametrize(
+    ("version", "mode", "devices", "works"),
+    [
+        ("28.5.2", "cdi", [DEVICE], False),
+        ("28.5.2", "csv", [], False),
+        ("28.5.2", "auto", [DEVICE], True),
+        ("28.5.2", "legacy", [], True),
+        ("29.2.1", "cdi", [DEVICE], True),
+        ("29.2.1", "cdi", [], False),
+    ],
+)
+def test_a_hook_that_refuses_in_its_mode_is_none(
+    version: str, mode: str, devices: list[str], works: bool
+) -> None:
+    said = found(version=version, hooks=[HOOK, CDI_HOOK], devices=devices, mode=mode)
+    assert [item.code for item in said] == ([] if works else ["docker-gpu"])
+    for item in said:
+        assert f'which refuses in the mode "{mode}" of its config.toml' in item.message
+        assert "--set nvidia-container-runtime.mode=auto" in item.remedy
 
 
 def test_a_docker_that_gets_no_gpu_is_told_what_was_looked_for_and_found() -> None:

@@ -75,6 +75,21 @@ def test_the_driver_under_which_engines_die_is_a_warning_with_the_cure() -> None
     assert "cudaErrorNotPermitted" in finding.message and "580.178.04" in finding.remedy
 
 
+@pytest.mark.parametrize("version", ["575.57.08", "610.43.02", "600.1"])
+def test_any_other_branch_than_that_of_dgx_os_is_warned_of(version: str) -> None:
+    [finding] = of_driver(version)
+    assert (finding.code, finding.severity) == ("driver-version", "warning")
+    assert finding.message.startswith(f"driver {version}: it is of no branch that DGX OS has (580)")
+
+
+def test_a_second_driver_is_explained() -> None:
+    said = "Failed to initialize NVML: Driver/library version mismatch NVML library version: 610.43"
+    [finding] = of_driver(fault=said)
+    assert (finding.code, finding.severity) == ("driver", "error")
+    assert "parts of a second driver" in finding.message
+    assert finding.remedy.startswith("Reboot. If it stays,") and "apt-cache" in finding.remedy
+
+
 @pytest.mark.parametrize("version", ["590.48.01", "595.71.05"])
 def test_branches_that_dgx_os_does_not_have_are_warned_of(version: str) -> None:
     [finding] = of_driver(version)
@@ -91,8 +106,8 @@ def test_no_device_after_half_an_update_is_explained() -> None:
 
 
 def test_another_fault_is_told_as_it_is() -> None:
-    [finding] = of_driver(fault="Driver/library version mismatch")
-    assert finding.message == "the driver does not answer: Driver/library version mismatch"
+    [finding] = of_driver(fault="NVIDIA-SMI has failed")
+    assert finding.message == "the driver does not answer: NVIDIA-SMI has failed"
     assert finding.remedy.startswith("Reboot;")
 
 

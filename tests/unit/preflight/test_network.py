@@ -31,8 +31,9 @@ def member(**fabric: object) -> HostPlan:
     return joined(plans, "site.py")[0]
 
 
-def found(plan: HostPlan, *absent: str) -> list[Finding]:
+def found(plan: HostPlan, *absent: str, wireless: str = "") -> list[Finding]:
     facts = healthy(plan, NOW)
+    facts["fabric"]["wireless"] = wireless
     facts["fabric"]["absent"] = list(absent)
     facts["lacking"] = []
     return preflight.findings(plan, pins_for(plan), facts, now=NOW)
@@ -60,3 +61,10 @@ def test_an_interface_that_no_cable_brings_is_an_error(name: str) -> None:
 
 def test_one_of_each_is_one_finding_of_each() -> None:
     assert [item.code for item in found(member(), TWINS[0], "eth0")] == ["no-cable", "no-interface"]
+
+
+def test_wifi_is_warned_of_where_the_deploy_is_to_write_the_addresses() -> None:
+    [finding] = found(member(netplan=True), wireless="wlP9s9")
+    assert (finding.code, finding.severity) == ("wifi", "warning")
+    assert finding.message.startswith("it is reached by wlP9s9, and `netplan apply`")
+    assert found(member(netplan=False), wireless="wlP9s9") == []

@@ -28,7 +28,7 @@ IMAGES = [
         "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:latest": (
             "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
         ),
-        "lmsysorg/sglang:latest": "docker.io/lmsysorg/sglang",
+        "lmsysorg/sglang:v0.5.15.post1-cu130": "docker.io/lmsysorg/sglang",
         "ghcr.io/open-webui/open-webui:v0.12.4": "ghcr.io/open-webui/open-webui",
     }.items()
 ]
@@ -57,7 +57,10 @@ def change(*path: str, to: Any) -> Callable[[dict[str, Any]], None]:
 
 FAULTS = {
     "architecture": (change("architecture", to="x86_64"), "it is x86_64, expected aarch64"),
-    "dgx-os": (change("dgx", to={}), "/etc/dgx-release is missing: not DGX OS"),
+    "dgx-os": (
+        change("dgx", to={}),
+        "it runs Ubuntu 24.04.3 LTS and not DGX OS: /etc/dgx-release is missing",
+    ),
     "dgx-os, too old": (
         change("dgx", "DGX_SWBUILD_VERSION", to="6.3.1"),
         "DGX OS 6.3.1, expected >=7",
@@ -72,18 +75,23 @@ FAULTS = {
     ),
     "cuda": (
         change("cuda", to={}),
-        "/usr/local/cuda is no toolkit, ptxas does not run, expected 13.0 with ptxas",
+        "/usr/local/cuda is no toolkit, ptxas does not run, expected 13.0 or a later one of 13, "
+        "with ptxas",
     ),
     "cuda, other release": (
         change("cuda", "nvcc", to="12.9"),
-        "/usr/local/cuda is 12.9, expected 13.0 with ptxas",
+        "/usr/local/cuda is 12.9, expected 13.0 or a later one of 13, with ptxas",
+    ),
+    "cuda, another major": (
+        change("cuda", "nvcc", to="14.0"),
+        "/usr/local/cuda is 14.0, expected 13.0 or a later one of 13, with ptxas",
     ),
     "driver": (
         change("gpu", to={"fault": "NVIDIA-SMI has failed"}),
         "the driver does not answer: NVIDIA-SMI has failed",
     ),
     "gpu": (
-        change("gpu", to={"name": "NVIDIA H100", "driver_version": "1", "compute_cap": "9.0"}),
+        change("gpu", to={"name": "NVIDIA H100", "driver_version": "580.1", "compute_cap": "9.0"}),
         "GPU NVIDIA H100 has compute capability 9.0, expected 12.1",
     ),
     "docker": (
@@ -139,6 +147,34 @@ def test_each_fault_gives_one_finding(name: str) -> None:
         message,
     )
     assert finding.remedy.endswith((".", "?", ")"))
+
+
+@pytest.mark.parametrize(
+    ("nvcc", "takes", "codes"),
+    [
+        ("13.0", "13.0", []),
+        ("13.2", "13.2", []),
+        ("13.1", "13.0", ["cuda-newer"]),
+        ("13.10", "13.9", ["cuda-newer"]),
+        ("13.9", "13.10", []),
+        # A driver that does not tell it.
+        ("13.3", None, []),
+    ],
+)
+def test_a_later_toolkit_of_the_same_major_is_at_most_a_warning(
+    nvcc: str, takes: str | None, codes: list[str]
+) -> None:
+    facts = copy.deepcopy(HEALTHY)
+    facts["cuda"]["nvcc"] = nvcc
+    facts["gpu"] |= {"cuda": takes} if takes else {}
+    if takes is None:
+        del facts["gpu"]["cuda"]
+    findings = found(facts)
+    assert [finding.code for finding in findings] == codes
+    for finding in findings:
+        assert finding.severity == "warning"
+        assert finding.message.startswith(f"/usr/local/cuda is {nvcc}, and driver 580.95.05 takes")
+        assert "update-alternatives --set cuda /usr/local/cuda-13.0" in finding.remedy
 
 
 def free(gib: float, **changes: Any) -> dict[str, Any]:
@@ -300,9 +336,12 @@ GOLDEN = """\
  ery-long-name.ex         -> Is this a Spark? `expected.architecture` says what
  ample.com                is demanded.
  spark1            error  cuda: /usr/local/cuda is no toolkit, ptxas does not
-                          run, expected 13.0 with ptxas
-                          -> Install the CUDA toolkit of DGX OS (apt install
-                          cuda-toolkit-13-0).
+                          run, expected 13.0 or a later one of 13, with ptxas
+                          -> `sudo apt-get install cuda-toolkit-13-0` brings
+                          the one of DGX OS, `sudo update-alternatives --set
+                          cuda /usr/local/cuda-13.0` has the link lead to it.
+                          `expected.cuda_toolkit` of the inventory says what is
+                          demanded.
  spark1            error  port-taken: port 30001 of qwen is taken by python3
                           (/user.slice/x.scope)
                           -> Stop that process, or set another port in targets,

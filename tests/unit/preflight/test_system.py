@@ -8,7 +8,7 @@ import pytest
 from a_spark import healthy, pins_for, spark
 
 from lockstep import preflight
-from lockstep.core.findings import Finding
+from lockstep.core.findings import FATAL, Finding
 
 PLAN = spark()
 ONCE = "nvidia-spark-run-apt-upgrade-once.service"
@@ -57,6 +57,28 @@ def test_services_that_use_apt_now_are_named() -> None:
     [finding] = found({}, ("apt-daily-upgrade.service",))
     assert (finding.code, finding.severity) == ("apt-busy", "warning")
     assert finding.message == "apt-daily-upgrade.service uses apt now"
+
+
+def test_who_has_apts_locks_is_named_once() -> None:
+    facts = healthy(PLAN, 1000.0)
+    remedy = "`sudo systemctl stop packagekit.service` frees the lock"
+    holder = {"who": "/x/lock is held by packagekitd", "unit": "apt-daily.service"}
+    facts["updates"] |= {"daily": ["apt-daily.service"], "holder": {**holder, "remedy": remedy}}
+    [finding] = preflight.findings(PLAN, pins_for(PLAN), facts, now=1000.0)
+    assert (finding.code, finding.severity) == ("apt-busy", "warning")
+    assert finding.message == "/x/lock is held by packagekitd"
+    assert finding.remedy.startswith("Packages that are missing wait up to 30 min for each")
+    assert finding.remedy.endswith(f"{remedy}.")
+
+
+def test_half_installed_packages_of_others_are_an_error_that_nobody_can_waive() -> None:
+    facts = healthy(PLAN, 1000.0)
+    facts["unfinished"] = {f"thunderbird-locale-{each}": "unpacked" for each in "abcdef"}
+    [finding] = preflight.findings(PLAN, pins_for(PLAN), facts, now=1000.0)
+    assert (finding.code, finding.severity) == ("apt-broken", "error")
+    assert finding.code in FATAL
+    assert finding.message.endswith("thunderbird-locale-d (unpacked) and 2 more")
+    assert "--fix-broken" in finding.remedy and "snaps" in finding.remedy
 
 
 @pytest.mark.parametrize(

@@ -302,3 +302,42 @@ def test_what_changes_the_gateway_restarts_it(monkeypatch: pytest.MonkeyPatch) -
     path = "lockstep/onhost/gateway/wire/merge_roles.py"
     monkeypatch.setattr(programs, "package", lambda: {**read, path: "another"})
     assert generation(unit(data)) != now
+
+
+def ports(gateway: Gateway, **targets: TargetData) -> list[str]:
+    data = replace(settings(gateway, **targets), fabric_address="10.77.0.11")
+    peers = (Peer("other", "10.77.0.12", 8090),) if gateway.peers else ()
+    files = {file.path: file for file in gateway_files(data, made(data), pins(data), peers)}
+    return files["/etc/systemd/system/lockstep-gateway.socket"].text.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("gateway", "streams"),
+    [
+        (Gateway(), ["127.0.0.1:8090"]),
+        (Gateway(bind="0.0.0.0", plain=True), ["0.0.0.0:8090"]),
+        (Gateway(bind="fd00::5", plain=True), ["127.0.0.1:8090", "[fd00::5]:8090"]),
+        (
+            Gateway(bind="10.0.0.5", tls="own", peers=("other",)),
+            ["127.0.0.1:8090", "/run/lockstep-gateway/tls.sock", "10.77.0.11:8090"],
+        ),
+    ],
+)
+def test_systemd_opens_each_door_that_has_a_port(gateway: Gateway, streams: list[str]) -> None:
+    said = ports(gateway, model=replace(TARGET, recipe="merging"))
+    assert [line[13:] for line in said if line.startswith("ListenStream=")] == streams
+    closed = "IPAddressDeny=any" in said
+    assert closed == all(line.startswith(("127.", "/")) for line in streams)
+
+
+def test_its_memory_is_bounded_by_what_bodies_may_take() -> None:
+    assert "MemoryMax=2560M\n" in unit(settings())
+    small = Gateway(limits=replace(Gateway().limits, body_mib=16))
+    assert "MemoryMax=1024M\n" in unit(settings(small))
+
+
+def test_another_door_opens_the_ports_anew_and_another_target_does_not() -> None:
+    data = replace(TARGET, recipe="merging")
+    before = ports(Gateway(), model=data)
+    assert before == ports(Gateway(ttl_s=600), model=replace(data, start_timeout_s=60))
+    assert before != ports(Gateway(), model=TARGET)

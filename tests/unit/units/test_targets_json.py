@@ -14,7 +14,6 @@ from pair import rendered as of_pair
 
 from lockstep.inventory.settings import MemoryFloor
 from lockstep.onhost.core import config
-from lockstep.onhost.core.need import Need
 from lockstep.units.targets_json import TARGETS, known_to_host, targets_file
 from lockstep.units.variants import variants
 
@@ -94,24 +93,40 @@ def test_what_a_target_may_be_asked_is_told_by_its_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "said", "floors"),
+    ("share", "said", "floors"),
     [
-        (67.0, {}, (8.0, 4.0)),
-        # Half of the 11.6 and 5.0 GiB that the fit leaves beside the system: no engine that fits
-        # is ended by a default.
-        (104.39, {}, (5.8, 4.0)),
-        (111.0, {}, (2.5, 2.5)),
-        (121.0, {}, (0.0, 0.0)),
-        (121.0, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
+        (0.5, {}, (8.0, 4.0)),
+        # Half of what the least of Sparks has at rest, 119.56 - 5.7 - 1.2 GiB, less what it holds.
+        (0.8, {}, (6.7, 4.0)),
+        # Not below what earlyoom would end it at.
+        (0.85, {}, (4.0, 4.0)),
+        (0.85, {"loading_gib": 16.0, "serving_gib": 0.0}, (16.0, 0.0)),
     ],
 )
 def test_a_default_floor_is_at_most_half_of_what_the_fit_leaves(
-    held: float, said: dict[str, float], floors: tuple[float, float]
+    share: float, said: dict[str, float], floors: tuple[float, float]
 ) -> None:
     host = HOSTS["spark"]
-    targets = bound(host)
-    made = variants(host, targets, pins(host, targets), engine_id="")[0]
-    data = replace(made.target.data, memory_floor=MemoryFloor(**said))
-    variant = replace(made, need=Need(held), target=replace(made.target, data=data))
-    target = known_to_host(host, [variant]).targets[variant.name]
-    assert (target.floor_loading_gib, target.floor_serving_gib) == pytest.approx(floors, abs=0.01)
+    target = next(each for each in bound(host) if each.name == "qwen")
+    data = replace(
+        target.data,
+        memory_floor=MemoryFloor(**said),
+        overrides={"gpu_memory_utilization": share},
+    )
+    targets = (replace(target, data=data),)
+    [made, *_] = variants(host, targets, pins(host, targets), engine_id="")
+    told = known_to_host(host, [made]).targets["qwen"]
+    assert (told.floor_loading_gib, told.floor_serving_gib) == pytest.approx(floors, abs=0.01)
+    assert told.need == made.need, "the gate counts with the floor, as the plan does"
+    assert told.need.floor_gib == max(told.floor_loading_gib, told.floor_serving_gib)
+
+
+@pytest.mark.parametrize(("expected", "floors"), [(115.0, (8.0, 4.0)), (58.0, (7.9, 4.0))])
+def test_a_spark_of_64_gb_has_its_own_floors(expected: float, floors: tuple[float, float]) -> None:
+    host = replace(HOSTS["spark"], expected=replace(HOSTS["spark"].expected, memory_gib=expected))
+    targets = tuple(each for each in bound(host) if each.name == "qwen")
+    data = replace(targets[0].data, overrides={"gpu_memory_utilization": 0.56})
+    targets = (replace(targets[0], data=data),)
+    [made, *_] = variants(host, targets, pins(host, targets), engine_id="")
+    told = known_to_host(host, [made]).targets["qwen"]
+    assert (told.floor_loading_gib, told.floor_serving_gib) == pytest.approx(floors, abs=0.05)

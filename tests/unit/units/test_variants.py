@@ -114,6 +114,41 @@ def test_a_fallback_is_a_target_of_its_own_that_shares_nothing_but_the_port() ->
     )
 
 
+def test_a_fallback_may_be_of_another_engine_in_a_place_of_its_own() -> None:
+    """One engine's fault need not be in another one."""
+    image = "docker.io/lmsysorg/sglang:v1"
+    text = CONTAINER.replace("runtime: vllm", "runtime: sglang").replace(
+        "vllm serve {model}", "sglang serve --model-path {model}"
+    )
+    pins = replace(
+        PINS, images={**PINS.images, image: ImagePin("sha256:" + "2" * 64, "aarch64", 1)}
+    )
+    # The image that the inventory names holds the target's engine.
+    data = settings(model=replace(TARGET, fallback="spare", image=image))
+    main, spare = made(data, pins, main=text, spare=CONTAINER)
+    assert (main.image or "").endswith("2" * 64) and (spare.image or "").endswith("1" * 64)
+    assert (main.engine_argv[0], spare.engine_argv[0]) == ("sglang", "vllm")
+
+    main, spare = made(data, pins, main=text, spare=RECIPE)
+    assert spare.image is None and spare.argv[0].endswith("/current/venv/bin/vllm")
+    assert main.url == spare.url
+    # So is the share of the memory that the inventory gives: other engines take it of other things.
+    less = replace(data.targets["model"], overrides={"gpu_memory_utilization": 0.3})
+    main, spare = made(settings(model=less), pins, main=text, spare=RECIPE)
+    assert "0.3" in main.argv and "0.5" in spare.argv
+    said = replace(less, fallback_overrides={"gpu_memory_utilization": 0.2})
+    main, spare = made(settings(model=said), pins, main=text, spare=RECIPE)
+    assert "0.3" in main.argv and "0.2" in spare.argv
+    alike = replace(TARGET, fallback="spare", overrides={"gpu_memory_utilization": 0.3})
+    main, spare = made(settings(model=alike), main=CONTAINER, spare=RECIPE)
+    assert "0.3" in main.argv and "0.3" in spare.argv
+    assert {
+        target.image_of(recipe)
+        for target in bound(data, main=text, spare=RECIPE)
+        for recipe in target.recipes
+    } == {image, None}
+
+
 @pytest.mark.parametrize(
     ("name", "data"),
     [
@@ -157,21 +192,24 @@ def test_what_one_build_of_an_engine_compiled_is_read_by_no_other_one(text: str)
     other = one(main=text, engine_id="2" * 12, pins=replace(PINS, images=image)).environment
     home = "/cache" if text is CONTAINER else "/var/lib/lockstep/.cache"
     places = ("XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
-    for name in (*places, "FLASHINFER_WORKSPACE_BASE"):
+    for name in (*places, "FLASHINFER_WORKSPACE_BASE", "CUDA_CACHE_PATH"):
         assert mine[name] != other[name]
         assert other[name].startswith(f"{home}/222222222222")
     assert mine["HF_MODULES_CACHE"] == other["HF_MODULES_CACHE"]
+    # Whatever compiles keeps it where it is kept: the driver's own default is a container's HOME.
+    caches = {name: place for name, place in mine.items() if "CACHE" in name and "/" in place}
+    assert all(place.startswith(f"{home}/") for place in caches.values()), caches
 
 
 def test_the_gate_asks_for_what_the_engine_does_and_for_the_published_memory() -> None:
     def need(**arguments: Any) -> float:
         return one(**arguments).need.available(121.69)
 
-    half = 0.5 * 121.69 + 3.6
-    assert need() == pytest.approx(half), "more than the 40 GiB that the recipe states"
-    assert need(main=RECIPE.replace("value: 40", "value: 67")) == 67
+    half, floor = 0.5 * 121.69 + 3.6, 8
+    assert need() == pytest.approx(half + floor), "more than the 40 GiB that the recipe states"
+    assert need(main=RECIPE.replace("value: 40", "value: 67")) == 67 + floor
     less = settings(model=replace(TARGET, overrides={"gpu_memory_utilization": 0.2}))
-    assert need(data=less) == pytest.approx(0.2 * 121.69 + 3.6)
+    assert need(data=less) == pytest.approx(0.2 * 121.69 + 3.6 + floor)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from lockstep.onhost.gateway.wire.answers import Receive, Refused
+
+#: Seconds that a client may keep its body waited for, and what it must send to have longer.
+PATIENCE_S = 30.0
+SLOWEST_BYTES_S = 8 * 1024  # A tenth of what a bad phone link brings.
 
 
 class Gone(Exception):
@@ -23,14 +28,28 @@ class Body:
         self._read = asyncio.Event()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes. Gone when the client leaves in the middle of it."""
-        more = True
+        """The body as it comes.
+
+        Raises:
+            Refused: it does not come on: an unfinished body holds a place that others need.
+            Gone: the client left in the middle of it.
+        """
+        more, size, waited = True, 0, 0.0
         while more:
-            message = await self._receive()
+            began = time.monotonic()
+            try:
+                async with asyncio.timeout(PATIENCE_S + size / SLOWEST_BYTES_S - waited):
+                    message = await self._receive()
+            except TimeoutError as error:
+                said = f"the rest of the body did not come; {size} bytes of it have"
+                raise Refused(408, said, "slow", close=True) from error
+            # Only the client's time counts, not that of who takes the body on.
+            waited += time.monotonic() - began
             if message["type"] == "http.disconnect":
                 raise Gone
             more = message.get("more_body", False)
             if chunk := message.get("body", b""):
+                size += len(chunk)
                 yield chunk
         self._read.set()
 
@@ -38,7 +57,7 @@ class Body:
         """The body at once; a model's name can be anywhere in it.
 
         Raises:
-            Refused: it has more than `most` bytes, or there is no room for it.
+            Refused: it has more than `most` bytes, does not come on, or there is no room for it.
             Gone: the client left in the middle of it.
         """
         found, size = [], 0

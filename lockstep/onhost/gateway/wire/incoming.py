@@ -57,13 +57,15 @@ class Document:
     """A request's body: its text, and the members of its JSON object.
 
     Raises:
-        Refused: it is no JSON object.
+        Refused: it is no JSON object, or one of too many values.
     """
 
     def __init__(self, body: bytes) -> None:
         try:
             self.text = body.decode("utf-8")
             self.members = json_object.members(self.text)
+        except json_object.TooMany as error:
+            raise Refused(400, str(error), "json") from error
         except (ValueError, RecursionError) as error:
             raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
 

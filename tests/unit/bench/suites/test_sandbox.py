@@ -111,15 +111,15 @@ def test_an_endless_loop_ends_and_costs_its_own_case_only() -> None:
 
 
 def test_a_loop_that_cannot_be_interrupted_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "WALL_S", 8.0)
+    began = time.monotonic()
+    assert sandbox.run("", ["1"])[0].gives(1)
+    # As slow as this machine is just now.
+    monkeypatch.setattr(sandbox, "WALL_S", 3 + 10 * (time.monotonic() - began))
     # An alarm is not looked at before this has ended, hours from now.
     stubborn = "def f():\n    return sum(range(10**13))"
-    began = time.monotonic()
     answers = sandbox.run(stubborn, ["1", "f()", "2"])
     assert answers[0].gives(1)
     assert [answer.error for answer in answers[1:]] == ["Ended: no answer"] * 2
-    # Only bounds a hang.
-    assert time.monotonic() - began < 120
 
 
 def test_a_flood_of_answers_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

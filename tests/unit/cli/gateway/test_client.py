@@ -51,7 +51,7 @@ def test_standard_output_is_the_file_alone(inventory: Path) -> None:
     assert json.loads(done.stdout)["model"] == "lockstep/qwen"
     assert done.stderr.splitlines() == [
         "First, and as long as you work: ssh spark-1.local -N -L 8090:127.0.0.1:8090",
-        "LOCKSTEP_KEY must hold none.",
+        "LOCKSTEP_KEY: any text; this door needs no key.",
         "It goes to ~/.config/opencode/opencode.json.",
     ]
 

@@ -6,6 +6,7 @@ import base64
 from pathlib import Path
 
 import pytest
+import requests
 from local_server import LocalServer, Reply, Seen, refused_address, serving
 
 from lockstep.core.errors import ResolveError
@@ -140,6 +141,25 @@ def test_a_proxy_that_is_not_there_is_named_as_the_fault() -> None:
     address = refused_address()
     message = failure("http://hub.example/a", Proxy(http=f"http://{address}"))
     assert message.startswith("http://hub.example/a: the proxy cannot be used; found ")
+
+
+def test_a_name_that_is_not_known_is_one_sentence_with_its_brackets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise requests.exceptions.ConnectionError(
+            "HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with "
+            "url: /api (Caused by NameResolutionError(\"HTTPSConnection(host='huggingface.co', "
+            "port=443): Failed to resolve 'huggingface.co' ([Errno -2] Name or service not "
+            'known)"))'
+        )
+
+    monkeypatch.setattr(requests.Session, "send", offline)
+    message = failure("https://huggingface.co/api")
+    assert message.startswith(
+        "https://huggingface.co/api: the server cannot be reached; found Failed to resolve "
+        "'huggingface.co' ([Errno -2] Name or service not known). Check the network"
+    )
 
 
 def test_a_proxy_that_wants_a_login_is_named_as_the_fault() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from local_server import LocalServer, Reply, Seen, as_json, refused_address, ser
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
-from lockstep.lock.pins import FilePin, ModelPin
+from lockstep.lock.pins import FilePin, ModelPin, Pins, has
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.hub import hub_token, resolve_model
 
@@ -244,3 +245,29 @@ def test_a_hub_that_is_not_there_is_named() -> None:
     item = ModelWanted("org/name", "main")
     with pytest.raises(ResolveError, match="the server cannot be reached"):
         resolve_model(item, Network(Sources(hub=f"http://{refused_address()}")))
+
+
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"num_experts": 128, "quantization_config": {"quant_method": "fp8"}}, "quantised"),
+        ({"text_config": {"n_routed_experts": 64}}, "plain"),
+        ({"num_local_experts": 8, "torch_dtype": "bfloat16"}, "plain"),
+        ({"num_hidden_layers": 4, "num_experts": 0}, "none"),
+    ],
+)
+def test_a_configuration_says_whether_a_model_is_a_mixture_of_experts(
+    config: dict[str, Any], found: str
+) -> None:
+    path = f"/org/name/resolve/{COMMIT}/config.json"
+    item = ModelWanted("org/name", "main", experts=True)
+    with serving({MAIN: info(), path: as_json(config)}) as server:
+        pin = resolve_model(item, Network(Sources(hub=server.url)))
+        assert resolve(server).experts is None
+    assert pin == replace(ModelPin("main", COMMIT, FILES), experts=found)
+    assert server.paths.count(path) == 1
+    # A lock that was written before is asked again once, and stays at its commit.
+    for held, enough in ((pin, True), (replace(pin, experts=None), False)):
+        assert has(Pins(models={"org/name": held}), item) is enough
+    bare = replace(pin, experts=None, files=FILES[1:])
+    assert has(Pins(models={"org/name": bare}), item)

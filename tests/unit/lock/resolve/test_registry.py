@@ -27,7 +27,8 @@ def content(value: Any, kind: str = MANIFEST) -> tuple[str, Reply]:
     return digest, Reply(body, 200, {"Content-Type": kind, "Docker-Content-Digest": digest})
 
 
-CONFIG_DIGEST, CONFIG = content({"architecture": "arm64", "os": "linux"})
+VARIABLES = {"Env": ["PATH=/bin", "CUDA_VERSION=13.4.1", "NVIDIA_REQUIRE_CUDA=cuda>=13.4"]}
+CONFIG_DIGEST, CONFIG = content({"architecture": "arm64", "os": "linux", "config": VARIABLES})
 MANIFEST_VALUE = {
     "schemaVersion": 2,
     "mediaType": MANIFEST,
@@ -94,7 +95,28 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
     reference: str, architecture: str, pin: tuple[str, int]
 ) -> None:
     with serving(ANSWERS) as server:
-        assert resolve(server, reference, architecture) == ImagePin(pin[0], architecture, pin[1])
+        expected = ImagePin(pin[0], architecture, pin[1], cuda="13.4.1")
+        assert resolve(server, reference, architecture) == expected
+
+
+@pytest.mark.parametrize(
+    ("inner", "found"),
+    [
+        ({"Env": ["NVIDIA_REQUIRE_CUDA=cuda>=13.2 brand=grid,driver>=580"]}, "13.2"),
+        ({"Env": ["CUDA_VERSION=of today"]}, ""),
+        ({"Env": None}, ""),
+        (None, ""),
+    ],
+)
+def test_an_images_cuda_is_what_its_variables_say(inner: Any, found: str) -> None:
+    digest, config = content({"architecture": "arm64", "os": "linux", "config": inner})
+    _, single = content({**MANIFEST_VALUE, "config": {"digest": digest}})
+    answers = {
+        "/v2/org/engine/manifests/single": single,
+        f"/v2/org/engine/blobs/{digest}": config,
+    }
+    with serving(ANSWERS | answers) as server:
+        assert resolve(server, "registry.example/org/engine:single").cuda == found
 
 
 def test_the_newer_variant_of_an_architecture_is_not_taken_for_the_common_one() -> None:
@@ -145,7 +167,8 @@ def test_a_registry_that_wants_a_token_gives_one_to_anybody() -> None:
     assert server.paths[1] == (
         "/token?scope=repository%3Aorg%2Fengine%3Apull&service=registry.example"
     )
-    assert len(server.paths) == 4  # one refusal, one token, index, manifest
+    # One refusal, one token, index, manifest, configuration.
+    assert len(server.paths) == 5
 
 
 def test_an_image_without_a_build_for_the_spark_is_refused() -> None:

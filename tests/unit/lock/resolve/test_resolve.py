@@ -66,7 +66,7 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
             )
         },
         git={PUBLIC: GitPin("fix/parsing", head, today)},
-        images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today)},
+        images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today, "13.4.1")},
         models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
     )
     assert sorted(lines) == [

@@ -11,6 +11,7 @@ from onhost_fakes import FakeSystemd, host_root
 
 from lockstep.onhost.cluster import launch_check
 from lockstep.onhost.core import config, topology
+from lockstep.onhost.records import generations
 
 UNIT = "vllm-glm.service"
 FILE = f"/etc/systemd/system/{UNIT}"
@@ -90,6 +91,16 @@ def test_a_difference_gives_every_value():
 
 
 def test_where_nothing_was_deployed_that_is_said(spark):
+    # A deploy starts the group before its end: what it wrote is compared, not what was there.
+    record = json.loads((spark.paths.generations / "0001.json").read_text())
+    generations.begin(spark.paths, {**record, "digest": "new", "lock": "another"})
+    assert spark.facts()["hash of the lock"] == "another"
+    # One that failed before it wrote anything here says nothing of what is.
+    files = [{**file, "text": "new"} for file in record["files"]]
+    generations.begin(spark.paths, {**record, "digest": "new", "lock": "another", "files": files})
+    facts = spark.facts()
+    assert (facts["hash of the lock"], facts[CHANGED]) == (record["lock"], "nothing")
+    generations.forget_begun(spark.paths)
     (spark.paths.generations / "0001.json").unlink()
     assert spark.facts()["hash of the lock"] == "no deploy on record"
 

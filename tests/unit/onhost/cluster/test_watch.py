@@ -68,7 +68,7 @@ def test_a_start_that_fails_counts(pair):
     for spark in pair:
         for unit in (GLM, SPARE):
             spark.systemd.unit(unit, start_ok=False)
-    until(lambda: pair[0].group.state == "down", "left down", 60)
+    until(lambda: pair[0].group.state == "down", "left down")
 
     assert hot(pair) == [[], []]
     assert len(pair[0].group.starts) == 3

@@ -19,14 +19,14 @@ from lockstep.onhost.records import boots, ended
 
 @pytest.fixture
 def main_process():
-    process = subprocess.Popen(["sleep", "60"])
+    process = subprocess.Popen(["sleep", "600"])
     yield process
     process.kill()
     process.wait()
 
 
 def waiter(url: str, pid: int, spoken: list[str] | None = None, **values: float) -> ready.Waiter:
-    fields = {"memory_gib": 1.0, "start_timeout_s": 30.0, **values}
+    fields = {"memory_gib": 1.0, "start_timeout_s": 180.0, **values}
     target = config.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
     tell = [].append if spoken is None else spoken.append
     return ready.Waiter(target, ready.MainProcess(pid), tell)
@@ -62,7 +62,7 @@ def test_thinking_without_an_answer_counts_as_tokens(fake, main_process):
 def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, answer):
     # None: it is wedged, and never answers.
     never = threading.Event()
-    fake.chat = lambda _: (200, never.wait(20) if answer is None else answer)
+    fake.chat = lambda _: (200, never.wait(180) if answer is None else answer)
     assert failed(fake.url, main_process.pid, "fails the canary", start_timeout_s=1.0) == 4
     never.set()
 
@@ -80,7 +80,7 @@ def test_a_refusal_and_what_is_no_answer_fail_at_once(
     fake, main_process, kind, code, answer, words
 ):
     fake.chat = lambda _: (code, answer)
-    assert failed(fake.url, main_process.pid, words, start_timeout_s=40.0, kind=kind) == 4
+    assert failed(fake.url, main_process.pid, words, start_timeout_s=180.0, kind=kind) == 4
     assert len(fake.requests) == 1
 
 
@@ -117,7 +117,7 @@ def test_a_main_process_that_dies_while_loading_fails_at_once():
     # Nobody reaps it here, so it stays as a zombie: that counts as dead.
     main_process = subprocess.Popen(["sleep", "1"])
     words = "died before the engine was ready"
-    assert failed("http://127.0.0.1:9", main_process.pid, words, start_timeout_s=40.0) == 3
+    assert failed("http://127.0.0.1:9", main_process.pid, words, start_timeout_s=180.0) == 3
     main_process.wait()
 
 
@@ -129,12 +129,12 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
 
     def die(*_: object, **__: object) -> tuple[int, object]:
         main_process.kill()
-        never.wait(20)
+        never.wait(180)
         return 500, {}
 
     fake.chat = die
     monkeypatch.setattr(sense, "look", die)
-    waiting = waiter(fake.url, main_process.pid, start_timeout_s=40.0)
+    waiting = waiter(fake.url, main_process.pid, start_timeout_s=180.0)
     with pytest.raises(errors.Problem) as problem:
         if asked == "canary":
             waiting.wait(None)
@@ -142,6 +142,26 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
             waiting.make_sense(None, layout.Paths(tmp_path))
     never.set()
     assert problem.value.code == 3
+
+
+def test_whoever_else_answers_at_its_port_gets_no_prompt(fake, main_process):
+    waiting = waiter(fake.url, main_process.pid)
+    waiting.strangers = lambda: ["nc (process 7 of eve)"]
+    with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
+        waiting.wait(None)
+    assert problem.value.code == ready.EXIT_STRANGER
+    assert fake.requests == []
+
+
+def test_answers_of_another_listener_become_no_record(fake, main_process, tmp_path, monkeypatch):
+    waiting = waiter(fake.url, main_process.pid)
+    sound = sense.Verdict((), by_record=True, answers={"echo": {"sha256": "x"}})
+    monkeypatch.setattr(sense, "look", lambda *_: sound)
+    waiting.strangers = lambda: ["nc (process 7 of eve)"]
+    paths = host_root(tmp_path, {})
+    with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
+        waiting.make_sense(None, paths)
+    assert sense_record.accepted(paths, waiting.target) is None
 
 
 def test_a_main_process_that_has_died_is_told_at_once_and_again():
@@ -181,7 +201,7 @@ def started(fake, main_process, tmp_path, monkeypatch):
     def make(**keys: object) -> tuple[layout.Paths, Callable[[], int]]:
         target = {
             **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
-            **{"memory_gib": 1.0, "start_timeout_s": 20, **keys},
+            **{"memory_gib": 1.0, "start_timeout_s": 180, **keys},
         }
         paths = host_root(tmp_path / "root", {"q": target})
         return paths, lambda: ready.main(["q", "--main-pid", str(main_process.pid)], paths)

@@ -94,7 +94,8 @@ def test_it_needs_weights_and_cache_and_what_it_holds_beside() -> None:
     model = Model(RECIPE.model, weights_gb=weights)
     found = fit(RECIPE, replace(KNOWLEDGE, models={model.id: model}))
     beside = KNOWLEDGE.hardware["dgx-spark"].gib("engine_start_gib")
-    assert found.needs_gib == pytest.approx(20 + beside)
+    prompts, floor = 8, 8
+    assert found.needs_gib == pytest.approx(20 + beside + prompts + floor)
     assert found.need is not None and not found.need.of_total
 
 

@@ -343,6 +343,13 @@ def test_a_cache_that_lost_a_part_is_given_up(site: Site, said: str) -> None:
     assert said.format(cache) in done.stderr
 
 
+def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
+    """uv makes its locks for everybody, and takes those that are there as they are."""
+    assert site.run("pytorch").returncode == 0
+    locks = (site.home.parent / "uv-cache", site.home / "venv/.lock")
+    assert [path.stat().st_mode & 0o077 for path in locks] == [0, 0]
+
+
 def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_lock import held
 from a_probe import ask, program
 from onhost_fakes import FakeDocker
 
@@ -28,11 +29,14 @@ ASKED: dict[str, Any] = {
     "cache": "/nonexistent",
     "reach": {},
     "needs": {},
+    "packages": [],
     "ports": [],
     "models": [],
     "images": {},
     "accounts": [],
     "fabric": ["lo", "enp9s9"],
+    "docker_client": "/usr/bin/docker",
+    "netplan": "/nonexistent",
     "tls": {},
     "docker": {
         "containers": ["open-webui", "engine"],
@@ -50,7 +54,9 @@ INFO = {
 def spark(tmp_path: Path) -> Path:
     """Programs as a Spark has them."""
     folder = tmp_path / "bin"
-    nvidia_smi = 'echo "NVIDIA GB10, 580.95.05, 12.1"'
+    screen = "| NVIDIA-SMI 580.95.05   Driver Version: 580.95.05   CUDA Version: 13.0 |"
+    row = "NVIDIA GB10, 580.95.05, 12.1"
+    nvidia_smi = f'[ "$1" ] && echo "{row}" || echo "{screen}"'
     program(folder, "nvidia-smi", nvidia_smi)
     program(folder, "nvidia-container-runtime-hook", "")
     program(folder, "nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"')
@@ -98,6 +104,7 @@ def preflight(spark: Path, **asked: Any) -> Any:
             "/usr/local/cuda/bin": str(spark / "bin"),
             "/etc/dgx-release": str(spark / "dgx-release"),
             '"/usr/local/sbin:': f'"{spark / "bin"}:',
+            "/etc/nvidia-container-runtime": str(spark),
             "/etc/cdi": str(spark / "cdi"),
             "/var/run/cdi": str(spark / "run-cdi"),
             "/run/docker.sock": str(spark / "docker.sock"),
@@ -124,6 +131,9 @@ def test_a_unit_of_ours_that_is_not_off_is_told(spark: Path, state: str, up: lis
 
 
 def test_preflight_reads_a_spark(spark: Path, docker: FakeDocker) -> None:
+    (spark / "config.toml").write_text(
+        'disable-require = false\n[nvidia-container-runtime]\nmode = "cdi"\n'
+    )
     answer = preflight(spark, images={"here": "here@sha256:1", "gone": "gone@sha256:2"})
     assert (answer["lacking"], answer["leases"]) == (["gone"], [])
     assert answer["dgx"] == {"DGX_NAME": "DGX Spark", "DGX_SWBUILD_VERSION": "7.2.3"}
@@ -132,12 +142,14 @@ def test_preflight_reads_a_spark(spark: Path, docker: FakeDocker) -> None:
         "name": "NVIDIA GB10",
         "driver_version": "580.95.05",
         "compute_cap": "12.1",
+        "cuda": "13.0",
     }
     assert answer["docker"] == {
         "version": "28.3.3",
         "cdi": {},
         "hooks": ["nvidia-container-runtime-hook"],
         "devices": ["nvidia.com/gpu=all"],
+        "mode": "cdi",
         "images": ["here@sha256:1"],
         "foreign": {"containers": {}, "volumes": []},
         "root": "/var/lib/docker",
@@ -178,6 +190,42 @@ def test_a_docker_that_does_not_answer_is_a_fault(spark: Path) -> None:
     assert preflight(spark)["docker"] == {"fault": "No such object: info"}
     daemon.close()
     assert "refused" in preflight(spark)["docker"]["fault"]
+
+
+def docker_ways(spark: Path, **replaced: str) -> Any:
+    places = {
+        "/run/docker.sock": str(spark / "docker.sock"),
+        "/run/user/*/docker.sock": f"{spark}/user/*/docker.sock",
+        'path.split("/")[3]': 'path.split("/")[-2]',
+        "/snap/bin/docker": str(spark / "snap-docker"),
+        **replaced,
+    }
+    asked = {**ASKED, "docker_client": str(spark / "bin/docker")}
+    return ask("preflight", asked, spark / "bin", places)["docker_ways"]
+
+
+def test_preflight_tells_which_dockers_there_are(spark: Path, docker: FakeDocker) -> None:
+    none = {"client": False, "rootless": [], "snap": False, "said": ""}
+    assert docker_ways(spark) == none
+    program(spark / "bin", "docker", "")
+    program(spark / "bin", "systemctl", "echo active")
+    (spark / "snap-docker").touch()
+    for account in ("anna", "ben"):
+        (spark / "user" / account).mkdir(parents=True)
+    # One that has ended leaves its socket.
+    (spark / "user/ben/docker.sock").touch()
+    own = FakeDocker(spark / "user/anna/docker.sock")
+    own.answers = {"/info": INFO}
+    found = docker_ways(spark)
+    own.close()
+    assert found == {"client": True, "rootless": ["anna"], "snap": True, "said": ""}
+
+
+def test_a_docker_that_failed_to_start_is_asked_for_its_last_words(spark: Path) -> None:
+    line = "failed to start daemon: error initializing buildkit: invalid database"
+    program(spark / "bin", "journalctl", f"echo Starting; echo '{line}'; echo stopped")
+    said = docker_ways(spark)["said"]
+    assert said == "error initializing buildkit: invalid database"
 
 
 def container(name: str, *labels: str, port: int = 0) -> dict[str, Any]:
@@ -267,6 +315,7 @@ def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Path, state: 
     assert ask("preflight", ASKED, spark / "bin", done)["updates"] == {
         "once": {"state": "enabled", "running": running, "done": False},
         "daily": ["apt-daily.service"] if running else [],
+        "holder": None,
     }
     (spark / "done").touch()
     assert ask("preflight", ASKED, spark / "bin", done)["updates"]["once"]["done"]
@@ -275,7 +324,30 @@ def test_preflight_reads_whether_updates_run_or_are_to_come(spark: Path, state: 
 def test_a_host_without_these_services_has_none(spark: Path) -> None:
     program(spark / "bin", "systemctl", "exit 1")
     once = {"state": "", "running": False, "done": False}
-    assert preflight(spark)["updates"] == {"once": once, "daily": []}
+    assert preflight(spark)["updates"] == {"once": once, "daily": [], "holder": None}
+
+
+def test_preflight_tells_who_has_a_lock_of_apt(spark: Path) -> None:
+    root = {'root: Path = Path("/")': f'root: Path = Path("{spark}")'}
+    lock = spark / "var/lib/dpkg/lock-frontend"
+    with held(lock) as process:
+        holder = ask("preflight", ASKED, spark / "bin", root)["updates"]["holder"]
+    assert holder["who"].startswith(f"{lock} is held by a process") and holder["remedy"]
+    assert str(process.pid) in holder["who"]
+
+
+def test_packages_of_others_are_looked_for_where_something_is_missing(spark: Path) -> None:
+    said = "git\\t1\\tinstall\\tinstalled"
+    query = f"[ \"$4\" ] && printf '{said}\\n' || printf 'unpacked snaps\\n'"
+    program(spark / "bin", "dpkg-query", query)
+    unmet = " locale : Depends: browser but it is not installable"
+    program(spark / "bin", "apt-get", f"echo '{unmet}'; exit 100")
+    assert preflight(spark, packages=["git"])["unfinished"] == {}
+    lacking = {"snaps": "unpacked", "locale": "Depends: browser but it is not installable"}
+    assert preflight(spark, packages=["git", "jq"])["unfinished"] == lacking
+    # Its own are no others'.
+    mine = preflight(spark, packages=["git", "jq", "snaps"])["unfinished"]
+    assert list(mine) == ["locale"]
 
 
 def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Path) -> None:

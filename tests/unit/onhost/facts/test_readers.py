@@ -23,6 +23,8 @@ from lockstep.files import sent
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.intended import Intended
 from lockstep.onhost.core import meminfo
+from lockstep.onhost.facts import files
+from lockstep.onhost.records.ours import MARK
 
 USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
@@ -133,7 +135,7 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
         program(tmp_path / "bin", "systemctl", f"printf '{shown.format(running.pid)}\\n'")
         answer = ask(
             "units",
-            ["a.service", "b.service"],
+            {"a.service": [], "b.service": []},
             tmp_path / "bin",
             {"/etc/systemd/system": str(tmp_path / "etc")},
         )
@@ -181,9 +183,9 @@ def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
 def test_units_sees_a_service_that_is_older_than_our_settings(
     tmp_path: Path, state: str, outdated: bool
 ) -> None:
-    file, theirs = (tmp_path / f"a.service.d/{name}.conf" for name in ("60-lockstep", "99-mine"))
+    file, theirs = (tmp_path / f"a.service.d/{name}.conf" for name in ("60-ours", "99-my-lockstep"))
     file.parent.mkdir()
-    file.touch()
+    file.write_text(f"# {MARK}\n")
     # Somebody else's drop-in restarts nothing, however new it is.
     theirs.touch()
     os.utime(theirs, (2**31, 2**31))
@@ -192,7 +194,7 @@ def test_units_sees_a_service_that_is_older_than_our_settings(
     text = state.format(now=now, later=now + 60, file=f"{file} {theirs}", exited=exited)
     program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
     places = {"/etc/systemd/system": str(tmp_path)}
-    answer = ask("units", ["a.service"], tmp_path / "bin", places)
+    answer = ask("units", {"a.service": []}, tmp_path / "bin", places)
     assert answer["a.service"]["outdated"] is outdated
 
 
@@ -217,7 +219,7 @@ def test_units_sees_a_service_that_is_older_than_a_secret_that_it_was_given(
     text = f"ActiveState=active\nActiveEnterTimestamp=@2000\nFragmentPath={unit}"
     program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\n{text}\n'")
     places = {"/etc/systemd/system": str(tmp_path), "/etc/lockstep/secrets": str(tmp_path)}
-    answer = ask("units", ["a.service"], tmp_path / "bin", places)
+    answer = ask("units", {"a.service": []}, tmp_path / "bin", places)
     assert answer["a.service"]["outdated"] is outdated
 
 
@@ -233,8 +235,25 @@ def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(tmp_path:
     places = {"/etc/systemd/system": str(tmp_path), '"/etc/lockstep/"': f'"{tmp_path}/"'}
     for written, outdated in ((1000, False), (3000, True)):
         os.utime(ours, (written, written))
-        answer = ask("units", ["docker.service"], tmp_path / "bin", places)
+        answer = ask("units", {"docker.service": []}, tmp_path / "bin", places)
         assert answer["docker.service"]["outdated"] is outdated
+
+
+@pytest.mark.parametrize(
+    ("written", "sub", "outdated"),
+    [(1000, "running", False), (3000, "running", True), (3000, "exited", False)],
+)
+def test_units_sees_a_service_that_is_older_than_its_program(
+    tmp_path: Path, written: int, sub: str, outdated: bool
+) -> None:
+    program_file = tmp_path / "memory_floor.py"
+    program_file.touch()
+    os.utime(program_file, (written, written))
+    text = f"ActiveState=active\\nSubState={sub}\\nActiveEnterTimestamp=@2000\\nFragmentPath="
+    program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
+    asked = {"a.service": [str(program_file), "/nonexistent"]}
+    answer = ask("units", asked, tmp_path / "bin", {"/etc/systemd/system": str(tmp_path)})
+    assert answer["a.service"]["outdated"] is outdated
 
 
 def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: Path) -> None:
@@ -242,16 +261,51 @@ def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: P
     try:
         text = f"printf 'Id=a.service\\nMainPID=0\\nControlPID={running.pid}\\n'"
         program(tmp_path / "bin", "systemctl", text)
-        answer = ask("units", ["a.service"], tmp_path / "bin")
+        answer = ask("units", {"a.service": []}, tmp_path / "bin")
     finally:
         running.kill()
         running.wait()
     assert answer["a.service"]["generation"] == "0123456789abcdef"
 
 
+@pytest.mark.parametrize(
+    ("service", "socket", "shown"),
+    [
+        ("loaded active enabled", "", "on"),
+        ("loaded active disabled", "", "off at boot"),
+        ("loaded active enabled-runtime", "", "off at boot"),
+        ("loaded inactive enabled", "", "inactive"),
+        ("loaded failed disabled", "", "failed, off at boot"),
+        ("masked inactive masked", "", "inactive, masked"),
+        # Nothing can enable it.
+        ("loaded active static", "", "on"),
+        ("not-found inactive -", "", None),
+        # Ubuntu's sshd: its socket is enabled, and waits before the first login.
+        ("loaded active disabled", "loaded active enabled", "on"),
+        ("loaded inactive disabled", "loaded active enabled", "on"),
+        # Debian has that socket, too, and leaves it off.
+        ("loaded active disabled", "loaded inactive disabled", "off at boot"),
+        ("loaded active disabled", "not-found inactive -", "off at boot"),
+    ],
+)
+def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
+    tmp_path: Path, service: str, socket: str, shown: str | None
+) -> None:
+    blocks = []
+    for unit, words in (("ssh.service", service), ("ssh.socket", socket)):
+        if words:
+            load, active, enabled = words.split()
+            block = f"Id={unit}", f"LoadState={load}", f"ActiveState={active}"
+            blocks.append("\\n".join((*block, f"UnitFileState={enabled}")))
+    program(tmp_path / "bin", "systemctl", "printf '" + "\\n\\n".join(blocks) + "\\n'")
+    places = {"/etc/systemd/system": str(tmp_path)}
+    answer = ask("units.system_services", ["ssh.service"], tmp_path / "bin", places)
+    assert answer == ({"ssh.service": shown} if shown else {})
+
+
 def test_units_survives_a_process_that_is_gone(tmp_path: Path) -> None:
     program(tmp_path / "bin", "systemctl", "printf 'Id=a.service\\nMainPID=4194304\\n'")
-    answer = ask("units", ["a.service"], tmp_path / "bin")
+    answer = ask("units", {"a.service": []}, tmp_path / "bin")
     assert answer["a.service"]["generation"] == ""
 
 
@@ -262,11 +316,31 @@ def test_images_answers_the_architecture_of_each_digest(tmp_path: Path) -> None:
     docker = FakeDocker(tmp_path / "docker.sock")
     # An image store may find one by its digest alone.
     docker.images = {name: {"Architecture": "arm64"} for name in asked}
-    docker.answers["/images/json"] = [{"RepoDigests": asked[:1]}, {"RepoDigests": None}]
+    image = {"RepoDigests": asked[:1], "RepoTags": ["a/b:lockstep-1"]}
+    docker.answers["/images/json"] = [image, {"RepoDigests": None}]
     try:
         assert ask("docker.images", asked, replace=here) == {"a/b@sha256:1": "arm64"}
+        # One that nothing holds is not as it is to be: a plain prune takes it.
+        docker.answers["/images/json"] = [{**image, "RepoTags": ["a/b:theirs"]}]
+        unheld = {"a/b@sha256:1": "arm64, without Lockstep's tag"}
+        assert ask("docker.images", asked, replace=here) == unheld
     finally:
         docker.close()
+
+
+def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(tmp_path: Path) -> None:
+    """It has a tag of ours, also where no target of today needs it."""
+    here = {"/run/docker.sock": str(tmp_path / "docker.sock")}
+    docker = FakeDocker(tmp_path / "docker.sock")
+    docker.answers["/images/json"] = [
+        {"Id": "sha256:1", "RepoDigests": ["a/b@sha256:1"], "RepoTags": ["a/b:lockstep-1"]},
+        {"Id": "sha256:2", "RepoDigests": ["a/b@sha256:2"], "RepoTags": ["theirs:v1"]},
+    ]
+    try:
+        found = ask("docker.contents", {"images": [], "containers": []}, replace=here)
+    finally:
+        docker.close()
+    assert "a/b:lockstep-1" not in json.dumps(found) and "theirs:v1" in json.dumps(found), found
 
 
 def test_links_accounts_and_settings_are_what_this_machine_has(tmp_path: Path) -> None:
@@ -379,4 +453,20 @@ def test_marked_answers_modules_of_the_package_at_any_depth(tmp_path: Path) -> N
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("")
     asked = {**asked, "folders": [], "named": [f"{tmp_path}{name}" for name in asked["named"]]}
-    assert ask("files.marked", asked) == [str(path) for path in modules]
+    own = {f'"{PROGRAMS}"': f'"{folder}"'}
+    assert ask("files.marked", asked, replace=own) == [str(path) for path in modules]
+    # Outside our folders a name alone says nothing.
+    assert ask("files.marked", asked) == []
+    modules[0].write_text(f"# {MARK}\n")
+    assert ask("files.marked", asked) == [str(modules[0])]
+
+
+def test_what_the_inventory_asks_no_more_is_there_only_where_it_is_ours(tmp_path: Path) -> None:
+    paths = [str(tmp_path / name) for name in ("60-lockstep.conf", "lockstep.list")]
+    Path(paths[0]).write_text(f"# {MARK}\n")
+    Path(paths[1]).write_text("deb http://mine.example stable main\n")
+    found = ask("files", {"paths": paths, "private": paths, "key": "00", "absent": paths})
+    assert [bool(found[path]) for path in paths] == [True, False]
+    asked = {"key": "00", "files": [], "absent": paths, "marked": [], "scripts": ""}
+    asked |= {"own": [], "allowed": [], "inside": []}
+    assert list(files.leftovers(asked)) == [("leftover", paths[0], "present")]

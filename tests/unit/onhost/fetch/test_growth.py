@@ -20,7 +20,7 @@ import os, pathlib, time
 cache = pathlib.Path(os.environ["UV_CACHE_DIR"])
 (cache / "archive").mkdir(parents=True)
 (cache / "archive/wheel").write_bytes(bytes(3_000_000))
-end = time.monotonic() + 60
+end = time.monotonic() + 180
 while not (cache.parent / "said").exists() and time.monotonic() < end:
     time.sleep(0.01)
 """
@@ -47,9 +47,9 @@ def test_what_a_folder_has_gained_is_said_while_the_block_runs(
     monkeypatch.setattr(output, "say", said.put)
     (tmp_path / "earlier").write_bytes(bytes(5 * MB))
     with growth.told(tmp_path):
-        assert said.get(timeout=60) == "  0 s: still at it"
+        assert said.get(timeout=180).endswith(" s: still at it")
         (tmp_path / "wheel").write_bytes(bytes(2 * MB))
-        lines = iter(lambda: said.get(timeout=60).partition(": ")[2], "")
+        lines = iter(lambda: said.get(timeout=180).partition(": ")[2], "")
         assert next(line for line in lines if line != "still at it").endswith(" MB")
         assert f"{tmp_path.name} +2 MB" in lines
     assert "progress" not in [thread.name for thread in threading.enumerate()]

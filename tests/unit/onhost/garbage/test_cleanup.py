@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
-from fcntl import LOCK_EX, flock
+import time
 from pathlib import Path
 
 import pytest
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.core import errors, switch_lock
-from lockstep.onhost.garbage import cleanup
-from lockstep.onhost.records import generations
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.garbage import cleanup, unneeded
+from lockstep.onhost.records import deploys, generations
 from lockstep.onhost.weights import hub_cache
 
 # None is a part of another.
@@ -48,6 +49,7 @@ def spark(tmp_path, monkeypatch):
             (home / "venv/library").write_bytes(b"x" * 8192)
             reference = IMAGES[number]
             self.docker.images[reference] = {"Size": 1000}
+            self.docker.tags[docker_api.hold_tag(reference)] = reference
             note = self.paths.pulled / f"{number}.json"
             note.write_text(json.dumps({"reference": reference}))
             os.utime(note, (1, 1))
@@ -123,8 +125,16 @@ def test_of_three_generations_the_oldest_goes(spark):
     assert [item["id"] for item in answer["removed"]] == OLDEST
     assert [item["bytes"] for item in answer["removed"]] == [8192, 1000, 4096]
     assert spark.there == WITHOUT_OLDEST
+    assert sorted(spark.docker.tags.values()) == sorted(IMAGES[1:])
     assert [record["number"] for record in generations.records(spark.paths)] == [3, 2]
     assert spark.plan() == []
+
+
+def test_what_a_deploy_has_begun_to_bring_is_needed_before_it_is_on_record(spark):
+    generations.begin(spark.paths, {**spark.record(0), "digest": "the oldest once more"})
+    assert spark.plan() == []
+    generations.forget_begun(spark.paths)
+    assert spark.plan() == OLDEST
 
 
 def test_a_dry_plan_removes_nothing(spark):
@@ -396,26 +406,48 @@ def test_a_list_that_is_none_removes_nothing(spark, monkeypatch, text):
     assert spark.there[0] == ["a", "b", "c"]
 
 
-def test_files_are_removed_with_the_rights_of_their_owner_only(spark):
+def test_files_are_removed_with_the_rights_of_their_owner_only(spark, request):
     """The engines own their folders: a link to elsewhere must lead to nothing more than theirs."""
     seen = []
     folder = spark.engines
     if os.geteuid() != 0:
         pytest.skip("only root can give rights away")
     os.chown(folder, 12345, 12346)
+    groups = os.getgroups()
+    request.addfinalizer(lambda: os.setgroups(groups))
+    os.setgroups([4, 24])
     with cleanup.owner_of(Path(folder)):
-        seen.append((os.geteuid(), os.getegid()))
-    assert seen == [(12345, 12346)]
-    assert (os.geteuid(), os.getegid()) == (0, 0)
+        seen.append((os.geteuid(), os.getegid(), os.getgroups()))
+    assert seen == [(12345, 12346, [])]
+    assert (os.geteuid(), os.getegid(), os.getgroups()) == (0, 0, [4, 24])
 
 
 def test_a_deploy_that_holds_its_lock_keeps_it_out(spark):
-    spark.paths.deploy_lock.parent.mkdir(parents=True, exist_ok=True)
-    with spark.paths.deploy_lock.open("a+") as lock:
-        flock(lock, LOCK_EX)
-        who = {"person": "anna", "origin": "laptop", "what": "deploy of spark"}
-        lock.write(json.dumps({**who, "run": "1", "began": 1}))
-        lock.flush()
-        with pytest.raises(errors.Problem, match="anna from laptop: deploy of spark") as caught:
-            cleanup.main(["plan"], spark.paths)
-    assert caught.value.code == errors.EXIT_LOCKED
+    deploy = deploys.Deploy("1", "anna", "laptop", "deploy of spark", 1.0)
+    with deploys.held(deploy, spark.paths.deploy_lock):
+        for act in (lambda: cleanup.main(["plan"], spark.paths), lambda: spark.remove(*OLDEST)):
+            with pytest.raises(errors.Problem, match="anna from laptop: deploy of sp") as caught:
+                act()
+            assert caught.value.code == errors.EXIT_LOCKED
+    assert spark.there[0] == ["a", "b", "c"]
+
+
+def test_a_deploy_that_begins_between_look_and_removal_is_kept_out(spark, monkeypatch):
+    """It could need what was just judged unneeded."""
+    seen = []
+    looked = unneeded.plan
+
+    def plan(*args):
+        found = looked(*args)
+        deploy = deploys.Deploy("1", "anna", "laptop", "deploy of spark", time.time())
+        with pytest.raises(deploys.Occupied) as kept, deploys.held(deploy, spark.paths.deploy_lock):
+            seen.append("it deploys beside gc")
+        seen.append(str(kept.value))
+        return found
+
+    monkeypatch.setattr(cleanup.unneeded, "plan", plan)
+    spark.remove(*OLDEST)
+    assert [line.partition(",")[0] for line in seen] == [
+        f"a deploy is under way (root from {os.uname().nodename}: gc"
+    ]
+    assert spark.there[0] != ["a", "b", "c"]

@@ -50,6 +50,21 @@ def test_whom_a_key_lets_in(
     assert keyed == elsewhere
 
 
+@pytest.mark.parametrize("kind", ["local", "open", "peers"])
+@pytest.mark.parametrize(
+    "twice",
+    [
+        (HOST, (b"host", b"evil.example")),
+        ((b"host", b"evil.example"), HOST),
+        ((b"origin", b"http://127.0.0.1:8090"), (b"origin", b"https://evil.example")),
+    ],
+)
+def test_a_header_that_is_judged_may_be_there_once(
+    tmp_path: Path, kind: str, twice: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    assert caller(tmp_path, kind, *twice) == "400"
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -63,8 +78,9 @@ def test_whom_a_key_lets_in(
 def test_who_does_not_ask_from_here_needs_a_key(
     tmp_path: Path, header: tuple[bytes, bytes]
 ) -> None:
-    assert caller(tmp_path, "local", HOST, header) in ("401", "403")
-    assert caller(tmp_path, "local", HOST, header, (b"x-api-key", KEY.encode())) == "anna"
+    others = [] if header[0] == b"host" else [HOST]
+    assert caller(tmp_path, "local", *others, header) in ("401", "403")
+    assert caller(tmp_path, "local", *others, header, (b"x-api-key", KEY.encode())) == "anna"
 
 
 HOST_KEY = "sk-0123456789abcdef"

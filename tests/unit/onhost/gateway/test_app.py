@@ -309,6 +309,20 @@ def test_the_bound_of_a_key_and_of_all(spark: Spark) -> None:
     until(free, "places are given back")
 
 
+def test_the_last_places_are_for_people_with_a_key(tmp_path: Path) -> None:
+    with running(tmp_path, limits=Limits(streams=8)) as spark:
+        clients = [begin(spark) for _ in range(7)]
+        answer, body = ask(spark, "POST", CHAT, {"model": "qwen"})
+        assert answer.status == 429 and "7 requests are under way" in error(body)["message"]
+        clients.append(begin(spark, headers=USE))
+        answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, USE)
+        assert answer.status == 429 and "8 requests are under way" in error(body)["message"]
+        for client, _ in clients:
+            client.close()
+        for _, wire in clients:
+            assert wire.closed()
+
+
 def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> None:
     body = json.dumps({"model": "qwen", "x": "x" * 2**19}).encode()
     with running(tmp_path, limits=Limits(body_mib=1)) as spark:

@@ -37,7 +37,7 @@ def own_port(spark: Spark) -> int:
 
 def exchange(pair: Pair, request: bytes, answer: bytes = OK) -> tuple[bytes, str]:
     """Send these very bytes; what the engine got (head and body), and the whole answer."""
-    with socket.create_connection(("127.0.0.1", pair.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", pair.port), timeout=180) as client:
         client.sendall(request)
         wire = pair.accept()
         got = wire.asked()
@@ -183,7 +183,7 @@ def test_each_event_passes_before_the_next_one_is_made(pair: Pair) -> None:
 
 
 def test_an_upload_passes_as_it_comes(pair: Pair) -> None:
-    with socket.create_connection(("127.0.0.1", pair.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", pair.port), timeout=180) as client:
         client.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
         for number in range(3):
             data = b"%d" % number * 10
@@ -215,7 +215,7 @@ def test_who_hangs_up_in_the_middle_of_a_stream_ends_the_work(pair: Pair) -> Non
 
 
 def test_who_hangs_up_in_the_middle_of_an_upload_ends_it(pair: Pair) -> None:
-    with socket.create_connection(("127.0.0.1", pair.port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", pair.port), timeout=180) as client:
         client.sendall(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
         wire = pair.accept()
         wire.until(b"half")
@@ -249,7 +249,7 @@ def fill(wire: Wire, most: int) -> int:
             sent += wire.socket.send(b"x" * 65536)
         except TimeoutError:
             break
-    wire.socket.settimeout(20)
+    wire.socket.settimeout(180)
     return sent
 
 
@@ -380,7 +380,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         notified(tmp_path) as (notify, path),
         start(spark, path, {}) as process,
     ):
-        said = process.communicate(timeout=20)[0]
+        said = process.communicate(timeout=180)[0]
         assert process.returncode == 1
         assert f"cannot listen at 127.0.0.1, port {own_port(spark)}" in said
         assert "Traceback" not in said
@@ -400,10 +400,8 @@ def test_nothing_is_left_open_after_all_that(pair: Pair) -> None:
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
-    with (
-        server.opened(Door("local", "127.0.0.1", free_port())) as listening,
-        socket.create_connection(listening.getsockname()),
-    ):
+    [opened] = server.listening_sockets([Door("local", "127.0.0.1", free_port())])
+    with opened as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

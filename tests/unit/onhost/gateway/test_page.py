@@ -108,7 +108,7 @@ def test_twins_are_told_beside_this_host() -> None:
 def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(
     query: str, accept: str, monkeypatch
 ) -> None:
-    monkeypatch.setattr(page, "FRESH_S", 0.05)
+    monkeypatch.setattr(page, "FRESH_S", 3600.0)
 
     async def watched() -> None:
         looked = Looked()
@@ -122,6 +122,7 @@ def test_watchers_share_a_look_and_without_one_nothing_is_looked_at(
         first = [json.loads((await anext(stream)).removeprefix("data: ")) for stream in streams]
         assert [each["looks"] for each in first] == [1, 1]
         assert [each["you"]["name"] for each in first] == ["anna", "bob"]
+        monkeypatch.setattr(page, "FRESH_S", 0.0)
         assert json.loads((await anext(streams[0])).removeprefix("data: "))["looks"] == 2
         for stream in streams:
             await stream.aclose()

@@ -64,7 +64,13 @@ def tried(check: Callable[[Peers], Awaitable[None]], *twins: Twin) -> None:
             named = [Peer(f"spark{n}", "127.0.0.1", twin.port) for n, twin in enumerate(twins, 2)]
             await check(Peers(Gateway("spark1", (), peers=tuple(named)), KEY))
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 180))
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Only bounds a hang.
+    monkeypatch.setattr(peers, "ANSWER_S", 180.0)
 
 
 def names(found: list[Peer]) -> list[str]:
@@ -112,7 +118,8 @@ def test_of_others_with_one_model_the_hot_one_is_the_entry() -> None:
     tried(check, Twin([model("qwen", "cold")]), Twin([model("qwen")]))
 
 
-def test_they_are_asked_with_the_key_and_seldom() -> None:
+def test_they_are_asked_with_the_key_and_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "FRESH_S", 3600.0)
     twin = Twin([model("qwen")])
 
     async def check(found: Peers) -> None:
@@ -127,13 +134,14 @@ def test_they_are_asked_with_the_key_and_seldom() -> None:
 
 @pytest.mark.parametrize("fault", ["silent", "refuses", "nonsense"])
 def test_one_that_gives_no_answer_holds_nothing_and_is_named(
-    fault: str, capfd: pytest.CaptureFixture[str]
+    fault: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin, other = Twin([model("qwen")]), Twin([model("qwen")])
 
     async def check(found: Peers) -> None:
         assert names(await found.holders("qwen")) == ["spark2", "spark3"]
         if fault == "silent":
+            monkeypatch.setattr(peers, "ANSWER_S", 2.0)
             twin.silent = True
         elif fault == "refuses":
             twin.status = 500
@@ -231,7 +239,9 @@ def test_what_is_hot_elsewhere_is_known_by_the_targets_own_name() -> None:
     tried(check, resting, busy)
 
 
-def test_of_a_silent_host_nobody_knows_what_is_hot() -> None:
+def test_of_a_silent_host_nobody_knows_what_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "ANSWER_S", 0.2)
+
     async def check(peers: Peers) -> None:
         assert await peers.hot() == {"spark2": None}
 

@@ -74,7 +74,7 @@ class Door:
 
 def run(coroutine):
     async def bounded():
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             return await coroutine
 
     return asyncio.run(bounded())

@@ -18,7 +18,7 @@ from lockstep.onhost.gateway import keys, switch_program
 def exchange(spark: SwitchingSpark, sent: bytes) -> list[dict]:
     """What comes for a line."""
     with socket.socket(socket.AF_UNIX) as asker:
-        asker.settimeout(60)
+        asker.settimeout(180)
         asker.connect(str(spark.socket))
         asker.sendall(sent)
         with asker.makefile("rb") as answer:
@@ -105,7 +105,7 @@ def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
     assert holder and holder.user == "anna, by the gateway"
     go.touch()
 
-    assert spark.started[0].wait(60) == 0
+    assert spark.started[0].wait(180) == 0
     # The answer to who asks next waits for the end of it.
     while switch_lock.holder(spark.paths.switch_lock):
         os.sched_yield()

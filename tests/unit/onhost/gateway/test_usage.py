@@ -58,7 +58,7 @@ def test_it_is_written_again_and_again_and_at_the_end(path: Path) -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await keeping
 
-    asyncio.run(asyncio.wait_for(run(), 30))
+    asyncio.run(asyncio.wait_for(run(), 180))
     assert usage.read(path)["anna"].requests == 2
 
 

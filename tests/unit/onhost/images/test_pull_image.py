@@ -99,6 +99,11 @@ def pull(paths, reference, origin):
     return run
 
 
+def held(reference: str) -> str:
+    """The tag that keeps an image from a plain prune."""
+    return f"{reference.partition('@')[0]}:lockstep-{DIGEST[7:19]}"
+
+
 def stored(paths) -> set[str]:
     return {path.name for path in (paths.layers).iterdir() if path.is_file()}
 
@@ -107,6 +112,8 @@ def test_an_image_that_is_here_is_not_fetched(docker, pull, origin, reference, i
     docker.images[reference] = image
     assert pull() == 0
     assert (docker.pulls, origin.seen) == ([], [])
+    # A host that an older Lockstep deployed to has it without.
+    assert docker.tags == {held(reference): reference}
     assert capsys.readouterr().out == f"image {SHORT}: here already\n"
 
 
@@ -123,8 +130,11 @@ def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
         name: "application/octet-stream" for name in EVERYTHING - {DIGEST[7:]}
     }
     assert stored(paths) == EVERYTHING
+    assert docker.tags == {held(reference): reference}
     assert capsys.readouterr().out == (
-        f"image {NAME}: 3 of 3 layers, 0 of 0 MB\nimage {SHORT}: here and equal to the pin\n"
+        f"image {NAME}: 3 of 3 layers, 0 of 0 MB\n"
+        f"image {NAME}: given to Docker, and given up after 10 min without a word of it\n"
+        f"image {SHORT}: here and equal to the pin\n"
     )
 
 
@@ -238,7 +248,7 @@ def test_what_the_registry_refuses_gives_cause_code_and_remedy(
 @pytest.mark.parametrize(
     ("message", "code", "remedy"),
     [
-        ("write /var/lib/docker/tmp: no space left on device", 5, "docker system df"),
+        ("write /var/lib/docker/tmp: no space left on device", 5, "`lockstep gc`"),
         ("dial tcp: connection refused", 1, "finished layers are kept"),
     ],
 )
@@ -378,7 +388,7 @@ def test_a_container_that_stays_is_an_error(docker, paths):
     docker.deaf_removals = 10_000
 
     with pytest.raises(errors.Problem, match=r"still there .* after it was killed. Remedy"):
-        stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3)
+        stop_container.stop(docker_api.Docker(paths.docker_socket), "vllm-qwen36", 0.3, paths)
 
 
 def test_docker_that_speaks_tls_first_is_told_in_http_that_there_is_none(tmp_path):

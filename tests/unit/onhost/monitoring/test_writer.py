@@ -57,7 +57,7 @@ class Looks:
 
     def look(self) -> list[Sample]:
         self.count += 1
-        assert self.go.wait(30)
+        assert self.go.wait(180)
         return [Sample("lockstep_generation", self.count, {})]
 
 

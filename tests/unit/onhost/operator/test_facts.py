@@ -60,6 +60,8 @@ def spark(tmp_path, monkeypatch):
             self.count(0, 0)
             self.clock = Clock()
             monkeypatch.setattr(facts.time, "monotonic", self.clock)
+            # Only bounds a hang; a busy machine takes longer for the engine's counters.
+            monkeypatch.setattr(facts, "_PATIENCE_S", 180.0)
             self.seen = gpu.Reading(power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20)
             monkeypatch.setattr(gpu, "look", lambda: self.seen)
             self.facts = facts.Facts(config.load_host(self.paths.targets), self.paths)
@@ -141,7 +143,7 @@ def test_an_engine_that_does_not_answer_is_no_error(spark):
 def test_a_driver_that_hangs_holds_nobody_up(spark, monkeypatch):
     monkeypatch.setattr(facts, "_PATIENCE_S", 0.05)
     let_go = threading.Event()
-    monkeypatch.setattr(gpu, "look", lambda: let_go.wait(30) and spark.seen)
+    monkeypatch.setattr(gpu, "look", lambda: let_go.wait(180) and spark.seen)
     found = spark.facts.now()
     assert (found["gpu"], found["hot"]) == (None, "qwen")
     assert spark.later()["gpu"] is None
@@ -199,6 +201,6 @@ def test_follow_prints_a_line_each_second_until_nobody_reads(spark):
         assert follower.stdout is not None
         lines = [json.loads(follower.stdout.readline()) for _ in range(2)]
         follower.stdout.close()
-        assert follower.wait(30) == 0
+        assert follower.wait(180) == 0
     assert [line["hot"] for line in lines] == ["qwen", "qwen"]
     assert lines[0]["at"] <= lines[1]["at"]

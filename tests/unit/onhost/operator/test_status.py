@@ -6,14 +6,22 @@ import json
 import re
 
 import pytest
-from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root, timeless
+from onhost_fakes import (
+    FakeDocker,
+    FakeEngine,
+    FakeSystemd,
+    host_root,
+    put_in_container,
+    timeless,
+)
 
 from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.operator import status, switch_sh
-from lockstep.onhost.records import ended
+from lockstep.onhost.records import ended, switches
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import units
+from lockstep.onhost.systemd.generation import GATEWAY, GATEWAY_SOCKET
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
 NOW = 1_800_000_000.0
@@ -47,7 +55,8 @@ def spark(tmp_path, monkeypatch):
                 QWEN_UNIT, ActiveState="active", SubState="running", StateChangeTimestamp=since
             )
             self.systemd.unit(MISTRAL_UNIT)
-            self.systemd.unit("open-webui.service", ActiveState="active", SubState="running")
+            for name in (GATEWAY, GATEWAY_SOCKET, "open-webui.service"):
+                self.systemd.unit(name, ActiveState="active", SubState="running")
 
         def lines(self, columns: int = 40) -> list[str]:
             found = status.gather(config.load_host(self.paths.targets), self.paths)
@@ -88,6 +97,7 @@ def test_a_healthy_host_in_40_columns(spark):
         "  a token in 0.0 s",
         "mistral  off, needs 67.0 GiB",
         "memory 41.2 of 119.6 GiB available",
+        "gateway active",
         "Open WebUI active",
     ]
 
@@ -176,6 +186,36 @@ def test_a_failed_last_switch_is_remembered(spark):
     assert spark.lines(80)[1] == "last switch FAILED unknown: the switch to mistral FAILED"
 
 
+def test_a_switch_that_was_cut_off_and_finished_has_not_failed(spark):
+    spark.systemd.unit(
+        switch_job.UNIT,
+        ActiveState="failed",
+        SubState="failed",
+        Result="signal",
+        ExecMainCode="2",
+        ExecMainStatus="9",
+    )
+    switch_job.log_file(spark.paths).parent.mkdir(parents=True)
+    switch_job.log_file(spark.paths).write_text("qwen is hot\n")
+    cut = "unknown: cut off (signal, killed by signal 9), then: qwen is hot"
+    assert spark.lines(100)[1] == f"last switch FAILED {cut}"
+
+    switches.keep(spark.paths, switches.Ended(1.0, 2.0, "anna", "qwen", 0, "qwen is hot"))
+    assert spark.lines(100)[1] == f"last switch {cut}"
+
+
+def test_a_container_that_lives_is_told_where_docker_does_not_answer(spark):
+    spark.docker.close()
+    put_in_container(spark.paths, "vllm-qwen36", 4711)
+    spark.systemd.unit(QWEN_UNIT)
+
+    [broken] = [line for line in spark.lines(200) if line.startswith("BROKEN")]
+    assert broken == (
+        "BROKEN: processes 4711 in container vllm-qwen36 outlived vllm-qwen36.service. "
+        "Remedy: switch.sh none"
+    )
+
+
 def test_json_has_the_same_facts(spark, capsys):
     assert switch_sh.main(["status", "--json"], spark.paths) == 0
 
@@ -189,6 +229,36 @@ def test_json_has_the_same_facts(spark, capsys):
     assert found["switching"] is None
 
 
+@pytest.mark.parametrize(
+    ("unit", "state", "said"),
+    [
+        (
+            GATEWAY,
+            {"ActiveState": "activating", "SubState": "auto-restart", "Result": "exit-code"},
+            "the gateway is down, and nobody is answered at its ports: restarting (exit-code",
+        ),
+        (
+            GATEWAY,
+            {"ActiveState": "activating", "SubState": "start", "NRestarts": "7"},
+            "nobody is answered at its ports: loading after 7 starts that failed",
+        ),
+        (GATEWAY, {"ActiveState": "inactive"}, f"sudo systemctl start {GATEWAY}"),
+        (GATEWAY, {"ActiveState": "failed", "Result": "oom-kill"}, "failed (oom-kill"),
+        (
+            GATEWAY_SOCKET,
+            {"ActiveState": "failed", "Result": "resources"},
+            f"the gateway's ports are closed: {GATEWAY_SOCKET} is failed (resources). Remedy: ",
+        ),
+    ],
+)
+def test_a_gateway_that_is_down_is_said(spark, unit, state, said):
+    spark.systemd.unit(unit, **state)
+    found = status.gather(config.load_host(spark.paths.targets), spark.paths)
+    [problem] = found.problems
+    assert said in problem and f"journalctl -u {unit} says why" in problem
+    assert status.as_json(found)["problems"] == [problem]
+
+
 def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
     asked = []
     show = units.show
@@ -199,7 +269,8 @@ def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
 
     spark.lines()
 
-    assert asked == [[QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", switch_job.UNIT]]
+    [names] = asked
+    assert {QWEN_UNIT, MISTRAL_UNIT, "open-webui.service", switch_job.UNIT, GATEWAY} <= set(names)
 
 
 def test_status_works_without_docker(spark):
@@ -261,6 +332,11 @@ def test_systemds_states_in_the_operators_words(fields, state):
         ("lockstep ready: loading the engine's program", "loading the engine's program"),
         ("INFO:     127.0.0.1 - GET /health 200 OK", ""),
         ("lockstep gate: waiting for memory", "waiting for memory"),
+        (
+            "(EngineCore pid=1) CUDA error: the provided PTX was compiled with an unsupported "
+            "toolchain. (cudaErrorUnsupportedPtxVersion)",
+            "a kernel cannot be compiled here: the image's CUDA is newer than the driver's",
+        ),
     ],
 )
 def test_phases_are_recognised_in_engine_logs(line, said):

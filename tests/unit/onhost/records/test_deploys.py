@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import subprocess
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import errors, file_lock
 from lockstep.onhost.core.layout import Paths
 from lockstep.onhost.facts import records
 from lockstep.onhost.records import deploys
@@ -51,11 +52,11 @@ class Busy:
     """Another deploy that has the lock, in a file of its own as in a process of its own."""
 
     def __init__(self, path: Path, deploy: Deploy) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = path.open("a+")
-        fcntl.flock(self.file, fcntl.LOCK_EX)
-        self.file.write(json.dumps(asdict(deploy)))
-        self.file.flush()
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(file_lock.open_file(path))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            stack.enter_context(file_lock.noted(path, asdict(deploy), mode=0o600))
+            self.end = stack.pop_all().close
 
 
 def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
@@ -70,7 +71,7 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
         yield "ended done\n"
 
     deploys.take(asdict(MINE), said())
-    assert deploys.holder(path) is None and path.read_text() == ""
+    assert deploys.holder(path) is None and not path.with_suffix(".json").exists()
     assert journal == [
         "anna from laptop: deploy of spark: changed Base | Apply kernel settings",
         "anna from laptop: deploy of spark: done",
@@ -120,16 +121,37 @@ def test_the_younger_gives_up_at_once(
         deploys.take(asdict(YOUNGER), iter(()))
     assert ended.value.code == errors.EXIT_LOCKED and journal == []
     assert deploys.other_than(YOUNGER, path) == MINE
-    assert json.loads(path.read_text()) == asdict(MINE)
-    busy.file.close()
+    assert deploys.holder(path) == MINE
+    busy.end()
+
+
+def test_one_that_gave_up_is_told_for_whom_also_where_that_one_has_ended_since(
+    journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploys, "_COMING_S", 0.0)
+    busy = Busy(path, MINE)
+    with pytest.raises(SystemExit):
+        deploys.take(asdict(YOUNGER), iter(()))
+    busy.end()
+    other = records.deploying(asdict(YOUNGER))["other"]
+    assert other.startswith("anna from laptop: deploy of spark, since ")
+    # It tries again, and nobody is in its way.
+
+    def said() -> Iterator[str]:
+        assert deploys.other_than(YOUNGER, path) is None
+        yield "ended done"
+
+    deploys.take(asdict(YOUNGER), said())
+    with pytest.raises(errors.Problem, match="was not taken"):
+        deploys.other_than(YOUNGER, path)
 
 
 def test_the_elder_waits_until_the_younger_has_given_up(journal: list[str], path: Path) -> None:
     busy = Busy(path, YOUNGER)
-    waiting = threading.Timer(0.3, busy.file.close)
+    waiting = threading.Timer(0.3, busy.end)
     waiting.start()
     asked = threading.Thread(target=lambda: found.append(deploys.other_than(MINE, path)))
-    found: list[Deploy | None] = []
+    found: list[Deploy | str | None] = []
     asked.start()
 
     def said() -> Iterator[str]:
@@ -142,7 +164,7 @@ def test_the_elder_waits_until_the_younger_has_given_up(journal: list[str], path
 
 
 def test_a_host_says_that_another_deploy_ran_when_it_was_asked(
-    journal: list[str], path: Path
+    journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[dict[str, Any]] = []
     asked = threading.Thread(target=lambda: found.append(records.deploying(asdict(MINE))))
@@ -152,8 +174,15 @@ def test_a_host_says_that_another_deploy_ran_when_it_was_asked(
         found.append(records.deploying(asdict(MINE)))
         yield "ended done"
 
-    busy = Busy(path, YOUNGER)
-    threading.Timer(0.3, busy.file.close).start()
+    busy, sleep = Busy(path, YOUNGER), deploys.time.sleep
+
+    def wait(seconds: float) -> None:
+        # The other one ends when the host has seen it, and waits.
+        if threading.current_thread() is asked:
+            busy.end()
+        sleep(seconds)
+
+    monkeypatch.setattr(deploys.time, "sleep", wait)
     asked.start()
     deploys.take(asdict(MINE), said())
     assert [each["waited"] for each in found] == [True, False]
@@ -166,7 +195,46 @@ def test_but_not_for_ever(journal: list[str], path: Path, monkeypatch: pytest.Mo
     with pytest.raises(SystemExit):
         deploys.take(asdict(MINE), iter(()))
     assert deploys.other_than(MINE, path) == YOUNGER
-    busy.file.close()
+    busy.end()
+
+
+def test_one_that_ended_in_an_exception_is_in_nobodys_way(
+    journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it left said that it still ran, and each look at it took the lock for a moment."""
+    with pytest.raises(KeyError), deploys.held(MINE, path):
+        raise KeyError
+    assert deploys.holder(path) is None
+    look = file_lock.open_file(path)
+    fcntl.flock(look, fcntl.LOCK_SH)
+    tries: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        tries.append(seconds)
+        look.close()
+
+    monkeypatch.setattr(deploys.time, "sleep", sleep)
+    deploys.take(asdict(YOUNGER), iter(["ended done"]))
+    assert len(tries) == 1, "it tried again, and did not give up for one that has ended"
+
+
+def test_one_that_was_killed_is_in_nobodys_way(journal: list[str], path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    killed = {**asdict(MINE), "pid": 1, "start": -1}
+    path.with_suffix(".json").write_text(json.dumps(killed))
+    assert deploys.holder(path) is None
+    assert deploys.take(asdict(YOUNGER), iter(["ended done"])) is None
+    assert journal == ["ben from desktop: rollback of spark: done"]
+
+
+def test_who_looks_takes_no_lock(path: Path) -> None:
+    with deploys.held(MINE, path), file_lock.open_file(path) as file:
+        assert deploys.holder(path) == MINE
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with file_lock.open_file(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert deploys.holder(path) is None
 
 
 def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

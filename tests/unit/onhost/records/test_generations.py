@@ -88,6 +88,32 @@ def test_records_are_numbered_and_the_newest_is_the_present(tmp_path: Path) -> N
     assert generations.newest(paths) == generations.records(paths)[0]
 
 
+def test_what_a_deploy_began_is_no_record_until_it_has_ended_well(tmp_path: Path) -> None:
+    paths = layout.Paths(tmp_path)
+    generations.record(paths, a_record("one"))
+    assert generations.begun(paths) is None
+    generations.begin(paths, a_record("one", lock="newer"))
+    assert (generations.deployed(paths) or {})["number"] == 1
+    generations.begin(paths, a_record("two", files=[{"path": "/new"}]))
+    assert generations.number(paths) == 1 and len(generations.records(paths)) == 1
+    assert [each["digest"] for each in generations.known(paths)] == ["two", "one"]
+    deployed = generations.deployed(paths)
+    assert deployed is not None and (deployed["number"], deployed["digest"]) == (2, "two")
+    assert stat.S_IMODE((paths.generations / "begun.json").stat().st_mode) == 0o600
+    generations.record(paths, a_record("two", files=[{"path": "/new"}]))
+    assert generations.number(paths) == 2 and generations.begun(paths) is None
+
+
+def test_a_deploy_back_to_what_is_on_record_ends_what_another_began(tmp_path: Path) -> None:
+    paths = layout.Paths(tmp_path)
+    first = generations.record(paths, a_record("one"), note="first")
+    for again in (a_record("one"), a_record("one", lock="newer")):
+        generations.begin(paths, a_record("two"))
+        found = generations.record(paths, again)
+        assert {**found, "lock": "l"} == first and found["lock"] == again["lock"]
+        assert generations.known(paths) == [found]
+
+
 def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
     first = generations.record(paths, a_record("one"), note="first")

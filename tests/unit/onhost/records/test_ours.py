@@ -73,16 +73,9 @@ def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [
-        "/etc/lockstep/targets.json",
-        "/usr/local/lib/lockstep/__main__.py",
-        "/etc/apt/sources.list.d/lockstep.list",
-        "/etc/sudoers.d/lockstep",
-        "/etc/sysctl.d/60-lockstep.conf",
-        "/etc/systemd/system/lockstep-wedge.timer",
-    ],
+    ["/etc/lockstep/targets.json", "/usr/local/lib/lockstep/__main__.py"],
 )
-def test_what_is_in_our_folders_or_has_our_name_is_ours(root: Root, path: str) -> None:
+def test_what_is_in_our_folders_is_ours(root: Root, path: str) -> None:
     root.write(path)
     assert root.judge().file(path) == ""
 
@@ -95,11 +88,42 @@ def test_what_is_in_our_folders_or_has_our_name_is_ours(root: Root, path: str) -
         "/usr/local/bin/uv",
         "/etc/default/earlyoom",
         "/etc/netplan/40-cx7.yaml",
+        "/etc/ssl/private/my-lockstep.key",
+        "/etc/nginx/sites-enabled/lockstep.conf",
+        "/etc/letsencrypt/renewal/lockstep.example.com.conf",
+        "/etc/cron.d/lockstep-report",
+        "/etc/sudoers.d/lockstep",
+        "/etc/sysctl.d/60-lockstep.conf",
+        "/etc/systemd/system/lockstep-mine.service",
     ],
 )
 def test_a_name_that_only_looks_like_ours_is_not(root: Root, path: str) -> None:
     root.write(path)
     assert root.judge().file(path).startswith("written ")
+
+
+def test_the_list_of_apt_of_before_it_had_a_mark_is_known_by_what_was_here(root: Root) -> None:
+    root.write(ours.UNMARKED, "deb http://packages.example/ubuntu noble main\n")
+    assert root.judge().file(ours.UNMARKED)
+    for was, whose in (("file 0644 root root", "theirs"), (None, "ours")):
+        found = {"paths": {ours.UNMARKED: was}}
+        root.write("/var/lib/lockstep-deploy/found.json", json.dumps(found))
+        assert bool(root.judge().file(ours.UNMARKED)) == (whose == "theirs")
+
+
+def test_every_file_outside_our_folders_says_in_its_first_lines_whose_it_is() -> None:
+    """Of all hosts that tests/render writes; nothing else would tell it from the owner's."""
+    top = Path(__file__).resolve().parents[4] / "tests/render/golden"
+    files = [path for host in top.iterdir() for path in host.rglob("*") if path.is_file()]
+    outside = [
+        path for path in files if not ours.in_homes("/" + "/".join(path.parts[_deep(top) :]))
+    ]
+    assert len(outside) > 20
+    assert [str(path) for path in outside if not ours.marked(path)] == []
+
+
+def _deep(top: Path) -> int:
+    return len(top.parts) + 1
 
 
 def test_the_mark_stands_in_the_first_lines_of_a_regular_file(root: Root) -> None:
@@ -123,6 +147,17 @@ def test_what_the_newest_record_has_is_ours_also_where_it_became_a_mask(root: Ro
     assert judge.file(UNIT) == ""
     # It was removed since; what is there now is somebody else's.
     assert judge.file("/data/old.sh").startswith("written ")
+
+
+def test_what_an_unfinished_deploy_wrote_is_ours_beside_what_is_on_record(root: Root) -> None:
+    root.record(1, UNIT)
+    root.write(UNIT)
+    root.record(2, "/data/new.sh")
+    newest = root.at(f"{GENERATIONS}/0002.json")
+    newest.rename(newest.with_name("begun.json"))
+    root.write("/data/new.sh")
+    judge = root.judge()
+    assert judge.file(UNIT) == judge.file("/data/new.sh") == ""
 
 
 def test_a_damaged_record_is_none(root: Root) -> None:
@@ -251,6 +286,9 @@ def test_a_restart_of_docker_would_end_the_containers_of_others(root: Root) -> N
         assert judge.containers(**DOCKER, generation="4567") == theirs
         assert judge.containers(**DOCKER, generation=None) == theirs
         assert judge.containers(**DOCKER, generation="0123") == ""
+        # One that does not answer may have others' containers.
+        program(folder, "docker", "exit 1")
+        assert "Docker does not say" in judge.containers(**DOCKER, generation="4567")
         assert root.judge("unit docker.service").containers(**DOCKER, generation=None) == ""
     finally:
         running.kill()

@@ -17,6 +17,7 @@ from a_spark import spark
 from lockstep.files import sent
 from lockstep.inventory.cluster_join import joined
 from lockstep.monitoring.stack import monitoring_files
+from lockstep.onhost.core import atomic
 from lockstep.onhost.records.ours import MARK
 from lockstep.units.tls_unit import tls_files
 
@@ -89,6 +90,14 @@ def test_what_a_cut_off_run_left_half_written_is_swept(tmp_path: Path) -> None:
     (tmp_path / ".lockstep-x8").mkdir()
     assert write([file(tmp_path / "a", "whole")]).returncode == 0
     assert names(tmp_path) == ["a"]
+
+
+def test_what_a_program_of_ours_is_writing_just_now_is_not_swept(tmp_path: Path) -> None:
+    live = tmp_path / f"{atomic.unfinished()}x7"
+    live.write_text("half")
+    (tmp_path / f"{atomic.PREFIX}1-7-of-one-that-was-killed").write_text("half")
+    assert write([file(tmp_path / "a", "whole")]).returncode == 0
+    assert names(tmp_path) == [live.name, "a"]
 
 
 def test_folders_get_their_mode_even_where_they_are(tmp_path: Path) -> None:

@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lockstep.deploy.questions import EVER_OURS
 from lockstep.onhost.core import layout, runner
 from lockstep.onhost.records import ours
 from lockstep.onhost.removal import plan
 from lockstep.onhost.removal.items import KINDS
+from lockstep.onhost.systemd import units
 
 UNIT = "/etc/systemd/system/vllm.service"
+REPOSITORY = Path(__file__).resolve().parents[4]
+OWN = {
+    "folders": ["/etc/lockstep", "/usr/local/lib/lockstep"],
+    "files": list(EVER_OURS),
+    "inside": ["/usr/local/lib/lockstep/environments/tools"],
+}
 INSTALLED = ("jq", "git", "earlyoom", "old")
 
 
@@ -39,7 +48,7 @@ def paths(tmp_path: Path) -> layout.Paths:
     root = tmp_path
     write(root, UNIT, f"# {ours.MARK}\n")
     write(root, "/etc/systemd/system/mine.service", "[Service]\n")
-    write(root, "/etc/sudoers.d/lockstep", "x")
+    write(root, "/etc/sudoers.d/lockstep", f"# {ours.MARK}\n")
     write(root, "/data/scripts/llm/switch.sh", f"#!/bin/sh\n# {ours.MARK}\n")
     write(root, "/data/scripts/mine.sh", "#!/bin/sh\n")
     write(root, "/etc/lockstep/gateway/keys.json", "{}")
@@ -79,6 +88,7 @@ def made(paths: layout.Paths, keep: tuple[str, ...] = (), **others: Any) -> plan
         "accounts": {"nobody-knows": ours.HOME},
         "group": "nobody-knows",
         "folders": {},
+        "own": OWN,
         **others,
     }
     return plan.make(paths, None, plan.Asked(**asked))
@@ -108,6 +118,106 @@ def test_what_is_ours_goes_and_what_is_not_stays(paths: layout.Paths) -> None:
         *("/data/models/huggingface/lockstep-fetched", "/data/scripts/llm")
     ]
     assert found.unknown == []
+
+
+THEIRS = (
+    "/etc/ssl/private/my-lockstep.key",
+    "/etc/nginx/sites-available/lockstep",
+    "/etc/letsencrypt/renewal/lockstep.example.com.conf",
+    "/etc/cron.d/lockstep-report",
+    "/etc/systemd/system/lockstep-mine.service",
+    "/etc/apt/sources.list.d/lockstep.list",
+    "/var/lib/lockstep-mine/notes",
+    "/run/lockstep-mine/socket",
+)
+
+
+def test_a_name_makes_nothing_ours(paths: layout.Paths) -> None:
+    before = made(paths).goes
+    for path in THEIRS:
+        write(paths.root, path, "mine")
+    linked = paths.root / "etc/nginx/sites-enabled/lockstep"
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to("../sites-available/lockstep")
+    wanted = paths.root / "etc/systemd/system/multi-user.target.wants"
+    wanted.mkdir()
+    (wanted / "lockstep-mine.service").symlink_to("/etc/systemd/system/lockstep-mine.service")
+    assert made(paths).goes == before
+
+
+def test_a_file_of_others_in_a_folder_of_ours_stays_with_its_folder(paths: layout.Paths) -> None:
+    theirs = ["/etc/lockstep/my-notes.txt", "/etc/lockstep/mine", "/etc/lockstep/secrets/their.pem"]
+    theirs += ["/usr/local/lib/lockstep/lockstep/mine.txt", "/usr/local/lib/lockstep/mine.py"]
+    for path in theirs:
+        write(paths.root, path if path != "/etc/lockstep/mine" else f"{path}/x", "mine")
+    ours_there = ["/etc/lockstep/docker/config.json", "/etc/lockstep/secrets/cluster-a.key"]
+    ours_there += ["/usr/local/lib/lockstep/lockstep/onhost/x.py"]
+    ours_there += ["/usr/local/lib/lockstep/environments/tools-1/bin/x"]
+    ours_there += ["/usr/local/lib/lockstep/lockstep/gone/__pycache__/x.pyc"]
+    for path in ours_there:
+        write(paths.root, path, "")
+    made_here = made(paths)
+    goes = names(made_here, "content") + names(made_here, "program")
+    gone = [each for each in goes if each.startswith(("/etc/lockstep", "/usr/local/lib/lockstep"))]
+    for path in theirs:
+        assert not [each for each in gone if f"{path}/".startswith(f"{each}/")], path
+        assert [each.why for each in made_here.stays if each.what == path] == [
+            "Lockstep did not write it"
+        ]
+    for path in [*ours_there, "/etc/lockstep/gateway/keys.json", "/etc/lockstep/targets.json"]:
+        assert [each for each in gone if f"{path}/".startswith(f"{each}/")], path
+    assert "/usr/local/lib/lockstep/__main__.py" in names(made_here, "program")
+
+
+def test_a_link_by_which_our_unit_starts_goes_with_it(paths: layout.Paths) -> None:
+    link = "/etc/systemd/system/timers.target.wants/vllm.service"
+    (paths.root / link.lstrip("/")).parent.mkdir()
+    (paths.root / link.lstrip("/")).symlink_to(UNIT)
+    assert link in names(made(paths), "file")
+
+
+def test_of_units_with_our_name_those_are_stopped_that_our_files_or_jobs_are(
+    paths: layout.Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(paths.root, "/etc/systemd/system/lockstep-door@.service", f"# {ours.MARK}\n")
+    states = {
+        "lockstep-mine.service": "enabled",
+        "lockstep-job-apt.service": "transient",
+        "lockstep-door@0.service": "static",
+    }
+    listed = "".join(f"{name} loaded active running x\n" for name in states)
+
+    def run(argv: list[str], timeout: float = 0.0) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(argv, 0, listed if "list-units" in argv else "", "")
+
+    shown = {name: units.Unit(name, file_state=state) for name, state in states.items()}
+    monkeypatch.setattr(runner, "run", run)
+    monkeypatch.setattr(plan.units, "show", lambda names: {name: shown[name] for name in names})
+    assert sorted(names(made(paths), "unit")) == [
+        *("lockstep-door@0.service", "lockstep-job-apt.service", "vllm.service")
+    ]
+
+
+def test_a_group_of_operators_that_was_there_stays(
+    paths: layout.Paths, accounts: dict[str, Any]
+) -> None:
+    accounts["groups"]["lockstep"] = ["ann"]
+    paths.found.write_text(json.dumps(accounts))
+    assert names(made(paths, accounts=ACCOUNTS, group="lockstep"), "group") == []
+
+
+def test_every_folder_that_systemd_makes_for_our_units_is_known() -> None:
+    """Of each template of ours; a folder in one of these needs no name of its own."""
+    bases = {"State": "/var/lib", "Cache": "/var/cache", "Runtime": "/run", "Logs": "/var/log"}
+    asked = re.compile(r"^(State|Cache|Runtime|Logs)Directory=(\S+)$", re.MULTILINE)
+    found = {
+        f"{bases[kind]}/{name}"
+        for path in (REPOSITORY / "templates/units").glob("*.j2")
+        for kind, name in asked.findall(path.read_text())
+        if "{{" not in name
+    }
+    assert len(found) > 5
+    assert found - {*ours.HOMES, *ours.MADE_FOR_UNITS, "/run/sshd"} == set()
 
 
 def test_the_record_goes_last_and_the_program_before_it(paths: layout.Paths) -> None:

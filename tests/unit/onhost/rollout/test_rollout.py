@@ -184,6 +184,23 @@ def test_a_host_returns_to_the_previous_generation_on_record(spark, capsys):
     assert "qwen is hot again" in capsys.readouterr().out
 
 
+def test_a_host_whose_deploy_failed_returns_to_what_it_was_before_that(spark, capsys):
+    generations.record(spark.paths, a_generation(spark, "zero", "0" * 16))
+    generations.record(spark.paths, a_generation(spark, "one", OLD))
+    generations.begin(spark.paths, a_generation(spark, "two", NEW, "/data/new-launch.sh"))
+    spark.deploy()
+    launch = spark.root / "data/new-launch.sh"
+    launch.parent.mkdir(exist_ok=True)
+    launch.write_text("new")
+    assert rollout.main(["back"], spark.paths) == 0
+    assert spark.found == (OLD, OLD, False)
+    assert not launch.exists()
+    newest = generations.records(spark.paths)[0]
+    assert (newest["number"], newest["digest"]) == (2, "one")
+    assert generations.begun(spark.paths) is None
+    assert "qwen is hot again" in capsys.readouterr().out
+
+
 def test_a_way_back_over_a_file_of_somebody_elses_is_refused_while_all_runs(spark):
     generations.record(spark.paths, a_generation(spark, "one", OLD, "/data/launch.sh"))
     generations.record(spark.paths, a_generation(spark, "two", NEW))

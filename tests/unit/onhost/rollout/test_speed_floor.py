@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from a_gpu import AGpu
+from lab_servers import until
 from onhost_fakes import FakeEngine, FakeSystemd, host_root, write_targets
 
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
 from lockstep.onhost.core import errors
-from lockstep.onhost.engine import sense
+from lockstep.onhost.engine import openai_api, sense
 from lockstep.onhost.engines import ENGINES
 from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import speed_floor as floor
@@ -29,6 +31,7 @@ class Spark:
     def __init__(self, tmp_path, monkeypatch) -> None:
         self.engine = FakeEngine()
         self.seconds, self.tokens, self.extra = 0.05, None, 0
+        self.until_answered: Callable[[], object] = lambda: None
         self.finished = self.generated = 0
         self.target = {
             "unit": UNIT,
@@ -47,6 +50,13 @@ class Spark:
         self.hot(True)
         monkeypatch.setattr(floor, "PAUSE_S", 0.0)
         monkeypatch.setattr(floor, "SETTLE_S", 0.2)
+        generate = openai_api.generate
+
+        def timed(*words):
+            # The speed of this machine is none of the engine's; no two runs are alike.
+            return replace(generate(*words), seconds=self.seconds * (1 + self.finished / 1000))
+
+        monkeypatch.setattr(openai_api, "generate", timed)
 
     def hot(self, up: bool) -> None:
         state = {"ActiveState": "active", "SubState": "running"} if up else {}
@@ -56,7 +66,7 @@ class Spark:
         write_targets(self.paths, {"mistral": {**self.target, **keys}})
 
     def answer(self, asked: dict) -> tuple[int, object]:
-        time.sleep(self.seconds if asked.get("ignore_eos") else 0)
+        self.until_answered()
         made = self.tokens or asked["max_tokens"]
         self.finished += 1 + self.extra
         self.generated += made
@@ -194,9 +204,13 @@ def test_a_baseline_is_taken_once_whatever_the_floor(spark):
 
 
 def test_power_and_clock_stand_beside_the_accepted_speed(spark, tmp_path, monkeypatch):
-    AGpu(tmp_path / "gpu", monkeypatch).shows(watts=31.0, clock=2080)
-    # Long enough for a first sample, however busy this machine is.
-    spark.seconds = 0.5
+    said = tmp_path / "said"
+    AGpu(tmp_path / "gpu", monkeypatch).program.write_text(
+        f"#!/bin/sh\nprintf '31.0, 2080\\n'; touch {said}; exec sleep 600\n"
+    )
+    asked = spark.engine.requests
+    # The first two are asked before the runs that count.
+    spark.until_answered = lambda: until(lambda: len(asked) <= 2 or said.exists(), "a sample")
     spark.floor(floor_share=0.5)
     data = json.loads(spark.paths.targets.read_text())
     spark.paths.targets.write_text(json.dumps({**data, "max_clock_mhz": 2100}))

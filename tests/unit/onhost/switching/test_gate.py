@@ -13,6 +13,8 @@ from onhost_fakes import (
     FakeDocker,
     FakeSystemd,
     host_root,
+    let_the_kernel_kill,
+    put_in_container,
     write_meminfo,
     write_targets,
 )
@@ -133,6 +135,32 @@ def test_a_process_that_outlived_its_unit_is_refused(spark):
     assert refusal.value.code == 3
 
 
+def test_with_a_docker_that_does_not_answer_an_engine_in_a_container_is_seen_all_the_same(
+    spark, capsys
+):
+    spark.docker.close()
+    put_in_container(spark.paths, "vllm-qwen36", 4711, 4712)
+
+    with pytest.raises(errors.Problem) as refusal:
+        spark.gate("mistral").pass_or_refuse()
+    assert refusal.value.code == 3
+    said = "processes 4711, 4712 in container vllm-qwen36 outlived vllm-qwen36.service"
+    assert said in str(refusal.value)
+    assert "containers not checked" in capsys.readouterr().out
+
+
+def test_what_is_left_in_its_own_container_is_ended_and_without_docker_it_does_not_start(
+    spark, monkeypatch
+):
+    killed = let_the_kernel_kill(monkeypatch)
+    spark.docker.close()
+    put_in_container(spark.paths, "vllm-qwen36", 4711)
+
+    with pytest.raises(errors.Problem, match="Docker does not answer"):
+        spark.gate("qwen").pass_or_refuse()
+    assert len(killed) == 1
+
+
 def test_a_container_of_another_target_outside_its_unit_is_refused(spark):
     spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
 
@@ -167,6 +195,28 @@ def test_a_host_whose_docker_is_down_can_still_start_a_venv_engine(spark, capsys
     spark.gate("mistral").pass_or_refuse()
 
     assert "containers not checked: Docker does not answer" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("engine", "key"), [("vllm", "targets.qwen.overrides"), ("sglang", "qwen.fallback_overrides")]
+)
+def test_of_a_fallback_the_remedy_names_the_key_of_its_target(spark, engine, key):
+    qwen = {**QWEN, "engine": "vllm", "fallback": "qwen-fallback"}
+    write_targets(spark.paths, {"qwen": qwen, "qwen-fallback": {**MISTRAL, "engine": engine}})
+    write_meminfo(spark.paths, 10.0)
+    with pytest.raises(errors.Problem, match=rf"{key} gpu_memory"):
+        spark.gate("qwen-fallback").wait_for_memory()
+
+
+def test_a_port_that_somebody_else_has_is_refused_at_once(spark, monkeypatch):
+    eve = "python3 (process 7 of eve)"
+    monkeypatch.setattr(gate.port, "strangers", lambda target, paths: [eve])
+    with pytest.raises(
+        errors.Problem, match=r"of eve\) listens at http://127.0.0.1:30001"
+    ) as problem:
+        spark.gate("mistral").pass_or_refuse()
+    assert problem.value.code == gate.EXIT_OTHER_ENGINE
+    assert spark.clock.time == 0
 
 
 def test_memory_that_is_being_released_is_waited_for(spark, capsys):
@@ -216,6 +266,14 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
         "switch.sh qwen; where nothing can be stopped, another share "
         "(targets.qwen.overrides gpu_memory_utilization, docs/fit.md)"
     )
+
+
+def test_what_is_short_by_less_than_a_tenth_does_not_look_like_enough(spark):
+    write_targets(spark.paths, {"qwen": {**QWEN, "memory_gib": 99.23}})
+    write_meminfo(spark.paths, available_gib=99.19)
+
+    with pytest.raises(errors.Problem, match=r"needs 99\.3 GiB, 99\.1 GiB available"):
+        spark.gate("qwen").pass_or_refuse()
 
 
 SHARE = {"memory_gib": 67.0, "memory_share": 0.8, "memory_beside_gib": 2.7}
@@ -293,7 +351,7 @@ def run_program(room: str, name: str, argv: list[str], paths: layout.Paths):
         f"sys.exit(errors.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
     )
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=180
     )
 
 
@@ -345,3 +403,22 @@ def test_a_disk_that_takes_no_note_keeps_no_engine_down(spark, capsys):
     spark.paths.boots.parent.touch()
     spark.gate("qwen").pass_or_refuse()
     assert "start not noted in" in capsys.readouterr().out
+
+
+def test_who_holds_the_gpus_memory_is_named_with_what_stops_it(spark, tmp_path, monkeypatch):
+    write_meminfo(spark.paths, 41.2)
+    program = tmp_path / "driver/nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 4711, /usr/local/bin/ollama, 40960\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    (spark.paths.proc / "4711").mkdir()
+    (spark.paths.proc / "4711/cgroup").write_text("0::/system.slice/ollama.service\n")
+
+    with pytest.raises(errors.Problem) as refusal:
+        spark.gate("qwen").pass_or_refuse()
+    assert (
+        "Remedy: ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`, then `ollama stop "
+        "MODEL`, or `sudo systemctl stop ollama.service`; then switch.sh qwen"
+    ) in str(refusal.value)
+    assert "ps -eo" not in str(refusal.value)

@@ -245,3 +245,45 @@ def test_an_orderly_end_and_the_first_boot_are_told_nothing_of(spark):
     spark.boot("c")
     spark.look()
     assert "last boot" not in spark.said()
+
+
+def foreign(spark: Spark, used: str = "40960", argv: str = "/usr/local/bin/ollama") -> None:
+    """Let the driver name a process of somebody else's."""
+    program = spark.gpu.program
+    usual = program.with_name("usual")
+    program.rename(usual) if not usual.exists() else None
+    program.write_text(
+        f"#!/bin/sh\ncase $1 in --query-compute-apps*) echo 4711, {argv}, {used};; "
+        f'*) exec {usual} "$@";; esac\n'
+    )
+    program.chmod(0o755)
+    folder = spark.paths.proc / "4711"
+    folder.mkdir(exist_ok=True)
+    (folder / "cgroup").write_text("0::/system.slice/x.service\n")
+    (folder / "cmdline").write_text(argv)
+
+
+def test_an_engine_of_somebody_else_beside_a_hot_model_is_told(spark, capsys):
+    foreign(spark)
+    assert spark.look() == {
+        "gpu-foreign": "beside qwen, x.service (Ollama) holds 40.0 GiB on the GPU. Remedy: `ollama "
+        "ps`, then `ollama stop MODEL`, or `sudo systemctl stop x.service`"
+    }
+    assert "BROKEN: gpu-foreign: beside qwen" in spark.said()
+    assert "x.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`" in spark.said()
+
+
+def test_what_is_small_and_no_engine_is_left_alone(spark):
+    foreign(spark, "3300", "/usr/bin/dgx-manager")
+    assert spark.look() == {}
+
+
+def test_while_no_model_is_up_others_may_have_the_gpu(spark):
+    foreign(spark)
+    spark.systemd.unit("vllm-qwen36.service", ActiveState="inactive", SubState="dead")
+    assert spark.look() == {}
+
+
+def test_a_driver_that_does_not_name_processes_is_no_finding(spark):
+    foreign(spark, argv="x; exit 9")
+    assert spark.look() == {}

@@ -7,7 +7,13 @@ import signal
 from typing import Any
 
 import pytest
-from onhost_fakes import FakeDocker, FakeSystemd, host_root, write_meminfo
+from onhost_fakes import (
+    FakeDocker,
+    FakeSystemd,
+    host_root,
+    put_in_container,
+    write_meminfo,
+)
 
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.records import ended
@@ -136,6 +142,27 @@ def test_an_engine_that_the_kernel_does_not_kill_is_stopped_all_the_same(
 
     assert spark.systemd.calls == [STOP, *REST]
     assert (f"process {FIRST_PID} not killed: " in capsys.readouterr().out) is said
+
+
+def test_an_engine_in_a_container_is_ended_before_a_docker_that_hangs_is_asked(spark, monkeypatch):
+    """Every process of it, the first of which ends the others."""
+
+    def hang(*_: object) -> None:
+        pytest.fail("Docker was asked")
+
+    monkeypatch.setattr(memory_floor.docker_api.Docker, "container", hang)
+    put_in_container(spark.paths, "vllm-qwen36", 4712, 4713)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == ["kill 4712", "kill 4713", STOP, *REST]
+
+
+def test_another_container_s_processes_are_not_ended(spark):
+    put_in_container(spark.paths, "vllm", 4712)
+    put_in_container(spark.paths, "vllm-qwen36-fallback", 4713)
+    spark.step(3.0)
+
+    assert spark.systemd.calls == KILLED
 
 
 def test_memory_that_has_come_back_meanwhile_ends_nothing(spark, monkeypatch):

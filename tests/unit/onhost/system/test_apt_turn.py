@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from a_lock import Held, held
 
-from lockstep.onhost.core import errors, layout, output
+from lockstep.onhost.core import errors, layout, output, program
 from lockstep.onhost.system import apt_turn
 
 LISTS = "var/lib/apt/lists/lock"
@@ -82,7 +82,7 @@ def test_a_command_waits_until_the_lock_is_free(paths, work, monkeypatch):
     with held(paths.root / LISTS) as process:
         said = listening(monkeypatch, "waited", process)
         assert apt_turn.main(update.argv, paths) == 0
-    assert said[0].startswith(f"apt-get update: waited 0 s of 10 min, {paths.root / LISTS} is held")
+    assert said[0].startswith(f"apt-get update: waited 0 s of 30 min, {paths.root / LISTS} is held")
     assert update.times == 1
 
 
@@ -123,7 +123,7 @@ class Clock:
         self.now += seconds
 
 
-def test_the_holder_is_named_once_a_minute_and_after_ten_with_what_to_do(
+def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
     paths, work, monkeypatch, capsys
 ):
     found = apt_turn.Holder("/var/lib/dpkg/lock", 7, "apt-get", "dgx-dashboard-admin.service")
@@ -134,14 +134,50 @@ def test_the_holder_is_named_once_a_minute_and_after_ten_with_what_to_do(
     with pytest.raises(errors.Problem) as problem:
         apt_turn.main(update.argv, paths)
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 10 and all(str(found) in line for line in lines)
-    assert lines[-1].startswith("apt-get update: waited 9 min of 10 min, ")
+    assert len(lines) == 30 and all(str(found) in line for line in lines)
+    assert lines[-1].startswith("apt-get update: waited 29 min of 30 min, ")
     assert (problem.value.code, update.times) == (errors.EXIT_LOCKED, 0)
     assert str(problem.value) == (
-        "apt-get update: not done after 10 min, /var/lib/dpkg/lock is held by apt-get (process 7, "
+        "apt-get update: not done after 30 min, /var/lib/dpkg/lock is held by apt-get (process 7, "
         "dgx-dashboard-admin.service). Remedy: `journalctl -fu dgx-dashboard-admin.service` shows "
         "what it does. Run the deploy again when the lock is free; do not remove it."
     )
+
+
+def test_one_that_has_a_lock_for_21_minutes_is_waited_for(paths, work, monkeypatch, capsys):
+    clock = Clock()
+    found = apt_turn.Holder("/var/lib/dpkg/lock", 7, "aptd", "")
+    monkeypatch.setattr(apt_turn, "holder", lambda paths: found if clock.now < 21 * 60 else None)
+    monkeypatch.setattr(apt_turn, "time", clock)
+    monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 1.0)
+    assert apt_turn.main(work().argv, paths) == 0
+
+
+@pytest.mark.parametrize(
+    ("process", "unit", "remedy"),
+    [
+        ("packagekitd", "packagekit.service", "`sudo systemctl stop packagekit.service` frees"),
+        ("aptd", "", "`sudo kill 7` frees"),
+        ("apt-get", "apt-daily.service", "`journalctl -fu apt-daily.service` shows"),
+        ("apt-get", "session-1.scope", "`ps -fp 7` shows"),
+    ],
+)
+def test_one_that_works_for_another_program_may_be_ended(process, unit, remedy):
+    assert remedy in apt_turn.Holder("/var/lib/dpkg/lock", 7, process, unit).remedy
+
+
+def test_a_command_of_ours_is_named_by_its_word(paths, monkeypatch):
+    work = ["/usr/bin/python3", program.PROGRAMS, "packages", "prepare", "jq"]
+    monkeypatch.setattr(apt_turn, "holder", lambda paths: apt_turn.Holder("/x", 0, "", ""))
+    with pytest.raises(errors.Problem, match=r"^packages prepare: not done after 0 s"):
+        apt_turn.main(["--limit", "0", "--", *work], paths)
+
+
+def test_needrestart_restarts_nothing_after_a_command_of_ours(paths, work, capfd):
+    seen = work()
+    seen.path.write_text("#!/bin/sh\necho $NEEDRESTART_SUSPEND\n")
+    assert apt_turn.main(seen.argv, paths) == 0
+    assert capfd.readouterr().out == "1\n"
 
 
 def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
@@ -149,7 +185,7 @@ def test_who_is_refused_each_time_gives_up_too(paths, work, monkeypatch):
     monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 60.0)
     refused = work()
     refused.path.write_text("#!/bin/sh\necho 'E: Could not get lock /x'; exit 100\n")
-    with pytest.raises(errors.Problem, match="not done after 10 min, it was refused a lock"):
+    with pytest.raises(errors.Problem, match="not done after 30 min, it was refused a lock"):
         apt_turn.main(refused.argv, paths)
 
 

@@ -70,9 +70,9 @@ def test_no_clock_shows_nothing_about_a_cap():
 def test_samples_of_a_while_are_a_band_and_a_line_cut_off_counts_for_nothing(card):
     said = card.folder / "said"
     lines = r"31.5, 2080\n30.0, 2086\n[N/A], 2081\n29"
-    card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {said}; exec sleep 60\n")
+    card.program.write_text(f"#!/bin/sh\nprintf '{lines}'; touch {said}; exec sleep 600\n")
     with gpu.sampled() as band:
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 180
         while not said.exists() and time.monotonic() < limit:
             time.sleep(0.01)
     assert band.as_json() == {

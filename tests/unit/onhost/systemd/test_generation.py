@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,34 @@ def test_what_goes_wrong_is_said_and_stops_nobody(
 def test_a_process_that_cannot_be_read_counts_as_old(tmp_path: Path) -> None:
     unit = units.Unit(generation.GATEWAY, active="active", main_pid=7)
     assert generation.old(unit, root(tmp_path, file="aa", runs=None))
+
+
+@pytest.mark.parametrize(
+    ("written", "entered", "verb"),
+    [
+        (100, 100, None),
+        (100, 200, None),
+        (100, None, "restart"),
+        (102, 100, "restart"),
+        (None, 100, "stop"),
+        (None, None, None),
+    ],
+)
+def test_ports_are_opened_anew_where_their_file_is_newer(
+    systemd: FakeSystemd,
+    tmp_path: Path,
+    written: int | None,
+    entered: int | None,
+    verb: str | None,
+) -> None:
+    paths, name = root(tmp_path, file="aa", runs="aa"), generation.GATEWAY_SOCKET
+    systemd.unit(generation.GATEWAY, **UP)
+    state = {"ActiveState": "active", "ActiveEnterTimestamp": f"@{entered}"} if entered else {}
+    # The service was started since: that opens nothing.
+    systemd.unit(name, StateChangeTimestamp="@900", **state)
+    if written is not None:
+        file = paths.root / "etc/systemd/system" / name
+        file.write_text("[Socket]\nListenStream=127.0.0.1:8090\n")
+        os.utime(file, (written, written))
+    generation.gateway_in_force(paths)
+    assert systemd.calls == ([f"systemctl {verb} -- {name}"] if verb else [])

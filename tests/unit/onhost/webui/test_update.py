@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from a_webui import NEW, OLD, VOLUME, Spark, running, text
 
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import errors, runner
 from lockstep.onhost.records import restic
 from lockstep.onhost.webui import data, record, update
 
@@ -189,6 +191,62 @@ def test_a_live_copy_of_a_database_has_what_is_in_its_log(spark: Spark, tmp_path
         data.copy(spark.place, tmp_path / "copy", live=True)
     with closing(sqlite3.connect(tmp_path / "copy/webui.db")) as db:
         assert db.execute("SELECT title FROM chat").fetchall() == [("in the log",)]
+
+
+def cp_says(monkeypatch: pytest.MonkeyPatch, *said: str) -> list[list[str]]:
+    """Have cp copy, and then fail with each of these in turn; what it was asked, with each call."""
+    run, calls = runner.run, list[list[str]]()
+
+    def answered(argv: Sequence[str], **options: Any) -> Any:
+        done = run(argv, **options)
+        if argv[0] == "cp" and len(calls) < len(said):
+            calls.append(list(argv))
+            return subprocess.CompletedProcess(argv, 1, done.stdout, said[len(calls) - 1])
+        return done
+
+    monkeypatch.setattr(runner, "run", answered)
+    return calls
+
+
+GONE = "cp: cannot stat '/v/_data/cache/1.tmp': No such file or directory\n"
+REPLACED = "cp: skipping file '/v/_data/a', as it was replaced while being copied\n"
+WRONG = [
+    "cp: error reading '/v/_data/uploads/a.pdf': Input/output error\n",
+    "cp: error writing '/s/data/uploads/a.pdf': No space left on device\n",
+    "cp: cannot open '/v/_data/uploads/a.pdf' for reading: Permission denied\n",
+    "cp: cannot create regular file '/s/data/a': No such file or directory\n",
+    "",
+]
+
+
+def test_a_file_that_vanished_is_no_fault_of_a_live_copy(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cp_says(monkeypatch, GONE + GONE.replace("stat", "open").replace("': ", "' for reading: "))
+    data.copy(spark.place, tmp_path / "copy", live=True)
+    cp_says(monkeypatch, GONE)
+    with pytest.raises(errors.Problem, match="cannot be copied"):
+        data.copy(spark.place, tmp_path / "still", live=False)
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_any_other_fault_of_a_live_copy_ends_it(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    for said in (wrong, wrong and GONE + wrong):
+        cp_says(monkeypatch, said)
+        with pytest.raises(errors.Problem, match="cannot be copied"):
+            data.copy(spark.place, tmp_path / "copy", live=True)
+
+
+def test_a_file_that_was_replaced_while_it_was_copied_is_copied_again(
+    spark: Spark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cp_says(monkeypatch, REPLACED)
+    data.copy(spark.place, tmp_path / "copy", live=True)
+    cp_says(monkeypatch, *(REPLACED, GONE + REPLACED, REPLACED))
+    with pytest.raises(errors.Problem, match="replaced while"):
+        data.copy(spark.place, tmp_path / "copy", live=True)
 
 
 def test_with_backups_the_copy_of_before_is_in_the_backup_alone(spark: Spark) -> None:

@@ -165,7 +165,7 @@ def test_one_socket_at_all_addresses_is_several_doors(tmp_path: Path) -> None:
     wide = replace(doors[1], address="0.0.0.0", port=doors[0].port)
     with running(tmp_path / "wide", doors=(doors[0], wide)) as spark:
         assert ask(spark, "GET", "/v1/models")[0].status == 200
-        client = http.client.HTTPConnection("127.0.0.2", doors[0].port, timeout=20)
+        client = http.client.HTTPConnection("127.0.0.2", doors[0].port, timeout=180)
         client.request("GET", "/v1/models")
         assert client.getresponse().status == 401
 

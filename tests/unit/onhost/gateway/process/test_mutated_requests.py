@@ -12,8 +12,10 @@ import random
 import socket
 import threading
 from collections import Counter
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gateway_process import KEYS, Spark, running
@@ -21,8 +23,9 @@ from gateway_process import KEYS, Spark, running
 from lockstep.onhost.gateway import app
 
 SEED, AT_ONCE = 20261123, 32
-#: Who sends half a request waits no longer for an answer, seconds.
-PATIENCE_S = 0.5
+#: Who sends half a request waits no longer for an answer: so many other answers of the gateway, so
+#: many seconds apart. A gateway that has little of the processor is waited for as much longer.
+PATIENCE, PULSE_S = 5, 0.1
 PATHS = (*app.MODEL_PATHS, "/", "/health", "/metrics", "/status", "/switch", "/v1/models")
 _READ = ("/", "/health", "/metrics", "/status", "/v1/models")
 _ODD_PATHS = (
@@ -204,7 +207,37 @@ def mutated(dice: random.Random, key: bytes | None) -> bytes:
     return text
 
 
-async def answered(spark: Spark, kind: str, text: bytes) -> bytes:
+@dataclass
+class Pulse:
+    """Counts answers of the gateway to somebody else, one after the other."""
+
+    spark: Spark
+    count: int = 0
+    beaten: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def go_on(self) -> None:
+        """Ask again and again on one connection."""
+        door = self.spark.door("local")
+        reader, writer = await asyncio.open_connection(door.address, door.port)
+        try:
+            while True:
+                writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                await reader.readuntil(b'{"status": "ok"}')
+                async with self.beaten:
+                    self.count += 1
+                    self.beaten.notify_all()
+                await asyncio.sleep(PULSE_S)
+        finally:
+            writer.close()
+
+    async def patience_ends(self) -> None:
+        """Return when a client would leave that waits from now on."""
+        until = self.count + PATIENCE
+        async with self.beaten:
+            await self.beaten.wait_for(lambda: self.count >= until)
+
+
+async def answered(spark: Spark, pulse: Pulse, kind: str, text: bytes) -> bytes:
     """What comes back within the patience of a client."""
     door = spark.door(kind)
     opening = (
@@ -216,26 +249,37 @@ async def answered(spark: Spark, kind: str, text: bytes) -> bytes:
     found = b""
     try:
         writer.write(text)
-        while part := await asyncio.wait_for(reader.read(65536), PATIENCE_S):
+        while part := await within(pulse.patience_ends(), reader.read(65536)):
             found += part
-    except (TimeoutError, ConnectionError):
+    except ConnectionError:
         pass
     finally:
         writer.close()
     return found
 
 
+async def within(patience: Coroutine[Any, Any, None], reading: Coroutine[Any, Any, bytes]) -> bytes:
+    """What is read before the patience ends; b"" for nothing."""
+    waits, reads = asyncio.ensure_future(patience), asyncio.ensure_future(reading)
+    try:
+        await asyncio.wait((waits, reads), return_when=asyncio.FIRST_COMPLETED)
+        return reads.result() if reads.done() else b""
+    finally:
+        waits.cancel()
+        reads.cancel()
+
+
 async def sent(
     spark: Spark, kinds: tuple[str, ...], number: int, key: bytes | None
 ) -> Counter[str]:
     """So many requests, some at once; how often each status came ("" for none)."""
-    turns, statuses = asyncio.Semaphore(AT_ONCE), Counter[str]()
+    turns, statuses, pulse = asyncio.Semaphore(AT_ONCE), Counter[str](), Pulse(spark)
 
     async def one(index: int) -> None:
         dice = random.Random(f"{SEED} {key is None} {index}")
         kind, text = dice.choice(kinds), mutated(dice, key)
         async with turns:
-            answer = await answered(spark, kind, text)
+            answer = await answered(spark, pulse, kind, text)
         status = answer.split(b" ", 2)[1].decode("latin-1") if answer else ""
         assert not answer or answer.startswith(b"HTTP/1.1 "), (text, answer)
         assert status != "500", (kind, text, answer)
@@ -246,7 +290,10 @@ async def sent(
             )
         statuses[status] += 1
 
+    beating = asyncio.create_task(pulse.go_on())
     await asyncio.gather(*(one(index) for index in range(number)))
+    assert not beating.done(), beating.result()
+    beating.cancel()
     return statuses
 
 

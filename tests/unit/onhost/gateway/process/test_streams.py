@@ -101,6 +101,22 @@ def test_who_hangs_up_while_comments_come_ends_the_work(spark: Spark) -> None:
     assert wire.closed()
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_hangs_up_with_a_second_request_in_line_ends_the_first_one(
+    spark: Spark, stream: bool
+) -> None:
+    """uvicorn knows one request of a connection that is gone: the last one it has read."""
+    body = json.dumps({"model": "qwen", "stream": stream}).encode()
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n"
+    text = head % (CHAT.encode(), len(body)) + body
+    with spark.raw() as client:
+        client.sendall(text + text)
+        wire = spark.accept()
+        wire.asked()
+    assert wire.closed()
+    spark.nobody_asked()
+
+
 def test_a_compressed_answer_is_not_asked_for_in_a_stream(spark: Spark) -> None:
     client = spark.client()
     body = b'{"model":"qwen","stream":true}'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPResponse, IncompleteRead
@@ -88,7 +89,6 @@ def hot(pair: Pair) -> None:
     """Mistral at spark1, Qwen at spark2."""
     pair.one.heat("mistral")
     pair.two.heat("qwen")
-    # On a busy machine spark2 may miss its first second.
     until(pair, lambda found: any(twin["hot"] for twin in found["qwen"].get("twins", ())))
 
 
@@ -101,6 +101,7 @@ def until(pair: Pair, settled: Any) -> dict[str, Any]:
         found = {model["id"]: model["lockstep"] for model in data}
         if settled(found):
             return found
+        time.sleep(0.05)
 
 
 def asked(client: HTTPConnection, model: str = "qwen", **headers: str) -> None:
@@ -196,6 +197,7 @@ def test_the_page_has_the_facts_of_both(pair: Pair) -> None:
     twin = {"fault": "not asked"}
     # Its first answer may take longer than this one is held up for.
     while "fault" in twin:
+        time.sleep(0.05)
         client = pair.one.client()
         client.request("GET", "/status")
         (twin,) = json.loads(client.getresponse().read())["peers"].values()

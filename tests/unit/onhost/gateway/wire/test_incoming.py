@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.onhost.gateway.wire import json_object
 from lockstep.onhost.gateway.wire.answers import Refused
 from lockstep.onhost.gateway.wire.incoming import AskedOfModel, Document
 
@@ -58,6 +59,45 @@ def test_another_model_is_named_and_nothing_else_changes(
 def test_what_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(Refused, match="no JSON object"):
         Document(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"{" + b",".join(b'"k%d":1' % n for n in range(1001)) + b"}", "1,000 members"),
+        # Equal keys are one member, and as much work.
+        (b"{" + b",".join([b'"k":1'] * 1001) + b"}", "1,000 members"),
+        (b'{"model":"m","prompt":[' + b",".join([b"1"] * 500_001) + b"]}", "500,000 values"),
+        (b'{"model":"m","x":' + b"[" * 500_001 + b"]" * 500_001 + b"}", "500,000 values"),
+    ],
+)
+def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, words: str) -> None:
+    with pytest.raises(Refused, match=words) as refused:
+        Document(body)
+    assert refused.value.status == 400
+
+
+def test_blanks_are_passed_over_at_once() -> None:
+    # One by one in Python, 40 MiB of them would hold the gateway up for seconds.
+    steps = 0
+
+    class Counting(str):
+        def __getitem__(self, at: Any) -> str:
+            nonlocal steps
+            steps += 1
+            return str.__getitem__(self, at)
+
+    blanks = " " * 100_000
+    found = json_object.members(
+        Counting(f'{blanks}{{{blanks}"model"{blanks}:{blanks}"m"{blanks}}}')
+    )
+    assert found["model"].value == "m" and steps < 100
+
+
+def test_a_conversation_of_very_many_messages_goes_on_as_it_is() -> None:
+    message = b'{"role":"user","content":"a"}'
+    body = b'{"model":"m","messages":[' + b",".join([message] * 20_001) + b"]}"
+    assert Document(body).rewritten("m", merge=True) == body
 
 
 def test_a_refusal_names_the_key_and_repeats_no_value() -> None:

@@ -20,6 +20,7 @@ exec /usr/bin/docker run \
   --log-driver local \
   --log-opt max-size=10m \
   --log-opt max-file=2 \
+  --cgroup-parent system-lockstep-sglang.mistral4.slice \
   --oom-score-adj 800 \
   --gpus all \
   --network host \
@@ -32,6 +33,8 @@ exec /usr/bin/docker run \
   --mount type=volume,source=sglang-mistral4-cache,target=/cache,volume-label=lockstep.unit=sglang-mistral4 \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
+  --env CUDA_CACHE_PATH=/cache/333333333333/nv \
+  --env CUDA_CACHE_MAXSIZE=4294967296 \
   --env XDG_CACHE_HOME=/cache/333333333333 \
   --env FLASHINFER_WORKSPACE_BASE=/cache/333333333333 \
   --env TRITON_CACHE_DIR=/cache/333333333333/triton \

@@ -20,6 +20,7 @@ exec /usr/bin/docker run \
   --log-driver local \
   --log-opt max-size=10m \
   --log-opt max-file=2 \
+  --cgroup-parent system-lockstep-vllm.deepseek.slice \
   --oom-score-adj 800 \
   --gpus all \
   --network host \
@@ -34,6 +35,8 @@ exec /usr/bin/docker run \
   --env HF_HOME=/data/models/huggingface \
   --env HF_HUB_OFFLINE=1 \
   --env VLLM_NO_USAGE_STATS=1 \
+  --env CUDA_CACHE_PATH=/cache/000000000000/nv \
+  --env CUDA_CACHE_MAXSIZE=4294967296 \
   --env XDG_CACHE_HOME=/cache/000000000000 \
   --env FLASHINFER_WORKSPACE_BASE=/cache/000000000000 \
   --env TRITON_CACHE_DIR=/cache/000000000000/triton \

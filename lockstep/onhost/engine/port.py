@@ -1,0 +1,51 @@
+"""Who else listens at an engine's port.
+
+Whoever does is asked in the engine's place: for its health, for the first token, and then for what
+people write. Any account may open a port above 1023.
+"""
+
+from __future__ import annotations
+
+import pwd
+import urllib.parse
+from collections.abc import Iterable
+from pathlib import Path
+
+from lockstep.onhost.core import config, layout, listeners
+from lockstep.onhost.engine import alive
+
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
+def strangers(
+    target: config.Target, paths: layout.Paths, beside: Iterable[config.Target] = ()
+) -> list[str]:
+    """Those that listen where the engine is asked, and are none of its unit, in words.
+
+    Nor of the units of `beside`: targets that are stopped before it starts.
+    The control group decides: no account can put a process into the one of a unit or a container.
+    """
+    parts = urllib.parse.urlsplit(target.itself.url)
+    if not parts.port or not parts.hostname:
+        return []
+    asked = (parts.hostname, f"::ffff:{parts.hostname}", *_EVERYWHERE)
+    others = [each for each in listeners.at_port(parts.port, paths.proc) if each.address in asked]
+    if not others:
+        return []
+    own = {process for each in (target, *beside) for process in alive.processes(each, paths)}
+    return [_words(each, paths.proc) for each in others if not own.intersection(each.processes)]
+
+
+def _words(listener: listeners.Listener, proc: Path) -> str:
+    try:
+        account = pwd.getpwuid(listener.uid).pw_name
+    except KeyError:
+        account = str(listener.uid)
+    if not listener.processes:
+        return f"a process of {account}"
+    pid = listener.processes[0]
+    try:
+        name = (proc / str(pid) / "comm").read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        name = "unknown"
+    return f"{name} (process {pid} of {account})"

@@ -1,0 +1,309 @@
+"""Hostile accounts, a hung Docker, cut deploys and requests of bad will, one row for each.
+
+    python tests/proofs/hostile.py --record FILE [--only NAME …] [--lab NAME]
+
+The rows are in hostile_rows/. Each makes its fault on a host of a lab, clears it away and
+says what happened. After each the same rules are judged: two engines never lived, nobody has more
+rights than before, no command waited beyond its bound. Each row adds a line of JSON to FILE; a call
+with the same FILE does those that are not in it, and with --only the named ones once more.
+The table at the end has the last verdict of each row; the exit code is 1 where one is broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import run_record
+from faults import KNOBS, set_knobs
+from hostile_rows import ROWS
+from hostile_rows.row import BOUND_S, UNITS, Row
+from soaking import USUAL_GIB, WATCHER, Counts, Watcher
+from stack import BIN, INVENTORY, REPOSITORY, Answer, Deploy, Host, Stack, lent
+
+#: Exit code of `timeout`.
+_TOO_LONG = 124
+#: What nobody may change: root's own places, groups, rules of sudo, programs that run as root.
+_RIGHTS = (
+    "ls /root /run/root-was-here 2>/dev/null; getent group docker lockstep-operators sudo; "
+    "cat /etc/sudoers /etc/sudoers.d/* /etc/passwd | sha256sum; "
+    "find /usr/bin /usr/sbin /usr/local/bin /tmp /var/tmp /home /run /var/lib/lockstep -xdev "
+    "-perm /6000 -type f; "
+    "find /usr/local/lib/lockstep /data/scripts /etc/systemd ! -user root"
+)
+#: A row's own leftovers are its own matter; these are what any row may leave when it fails.
+_CLEAR = (
+    "systemctl stop 'hostile-*' 2>/dev/null; systemctl reset-failed 'hostile-*' 2>/dev/null; "
+    "pkill -CONT -x dockerd; pkill -CONT -x containerd; pkill -CONT -x systemd-journal; "
+    "pkill -CONT -f containerd-shim; "
+    "systemctl unmask --runtime docker.service docker.socket 2>/dev/null; "
+    "test -e /run/docker.sock.away && mv /run/docker.sock.away /run/docker.sock; "
+    f"while mountpoint -q {UNITS}; do umount -l {UNITS}; done; "
+    "for place in $(findmnt -rn -o TARGET -S hostile); do umount -l $place; done; "
+    "test -e /root/targets.json && mv /root/targets.json /etc/lockstep/targets.json; "
+    f"{set_knobs(None, 'none')}; systemctl start docker systemd-journald; "
+    "systemctl is-active -q lockstep-gateway || { systemctl reset-failed lockstep-gateway; "
+    "systemctl start lockstep-gateway; }; "
+    "timeout 240 sh -c 'while systemctl show -p SubState lockstep-switch | grep -q running; "
+    "do sleep 0.2; done'; true"
+)
+
+
+@dataclass
+class Outcome:
+    """What a row came to. `verdict`: kept, broken, or not done."""
+
+    name: str
+    expected: str
+    happened: str
+    verdict: str
+    took_s: float = 0.0
+
+
+class Site:
+    """A host of a deployed lab, with whoever acts on it.
+
+    eve is an account without rights, olga only an operator, anna a person with a key (`key`).
+    """
+
+    def __init__(self, stack: Stack, host: Host) -> None:
+        self.stack, self.one = stack, host
+        self.key = ""
+        self.counts = Counts()
+        self._units: dict[str, str] = {}
+        self._fallen = True
+        self.known_rights = ""
+
+    def prepare(self) -> None:
+        """Make the accounts and the key."""
+        self.one.root(
+            "for name in eve olga; do id -u $name >/dev/null 2>&1 || useradd -m -s /bin/sh $name; "
+            "done; usermod -aG lockstep-operators olga"
+        )
+        self.anna = f"anna-{self.one.name}"
+        self.stack.lockstep("key revoke", self.anna)
+        self.key = self.new_key(self.anna)
+        self.known_rights = self.rights()
+
+    def new_key(self, person: str) -> str:
+        """A key of a person who may use models, and not switch."""
+        made = self.stack.lockstep("key add", person, "--role", "use")
+        assert made.code == 0, made.text
+        return made.out.strip()
+
+    def leave(self) -> None:
+        """Take accounts and key away; the host is as it was."""
+        self.clear()
+        self.one.switch("none")
+        self.one.root(f"rm -f {KNOBS}/standin-*.json")
+        self.one.root("for name in eve olga; do pkill -9 -u $name; userdel -rf $name; done; true")
+        self.stack.lockstep("key revoke", self.anna)
+
+    def clear(self) -> None:
+        """Take away what a row may have left, and wait until no switch is under way."""
+        self.stack.mend()
+        self.one.root(_CLEAR)
+        if self._fallen:
+            self.memory(USUAL_GIB)
+
+    # Who acts.
+
+    def run(self, command: str, by: str = "spark", limit_s: float = BOUND_S) -> Answer:
+        """Shell text as an account, which must end within its bound."""
+        wrapped = f"timeout -k 5 {limit_s:.0f} sh -c {shlex.quote(command)}"
+        if by != "spark":
+            wrapped = f"cd /tmp && sudo -n -u {by} {wrapped}"
+        answer = self.one.run(wrapped, limit_s + 60)
+        assert answer.code != _TOO_LONG, f"no end within {limit_s:.0f} s: {command}: {answer.text}"
+        return answer
+
+    def switch(self, *words: str, by: str = "spark", limit_s: float = BOUND_S) -> Answer:
+        """`switch.sh WORDS`, which must end within its bound."""
+        return self.run(shlex.join(["/data/scripts/llm/switch.sh", *words]), by, limit_s)
+
+    def begin(self, name: str, command: str, by: str = "eve") -> None:
+        """Shell text of an account that goes on until the row is cleared away."""
+        # A name of its own: what an earlier program said is no answer of this one.
+        self._units[name] = unit = f"hostile-{name}-{time.time_ns()}"
+        self.one.root(
+            f"systemd-run --quiet --collect --unit={unit} --uid={by} sh -c {shlex.quote(command)}"
+        )
+
+    def begin_python(self, name: str, program: str, *words: str, by: str = "eve") -> None:
+        """A program of an account, the same way."""
+        self.begin(name, "exec " + shlex.join(["python3", "-u", "-c", program, *words]), by)
+
+    def saw(self, name: str) -> str:
+        """What a program of `begin` has printed."""
+        # Only its own words: systemd says its whole command line.
+        of = f"_SYSTEMD_UNIT={self._units[name]}.service"
+        return self.one.root(f"journalctl --sync; journalctl {of} -qo cat --no-pager -n 400")
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a signal to a program of `begin`; it may have ended."""
+        self.one.run(f"sudo -n systemctl kill -s {number} {self._units[name]}")
+
+    def control(self, *words: str, limit_s: float = BOUND_S) -> Answer:
+        """`lockstep WORDS` on this machine, which must end within its bound."""
+        environment = {**os.environ, **self.stack.environment}
+        try:
+            done = subprocess.run(
+                [str(BIN / "lockstep"), words[0], str(INVENTORY), *words[1:]],
+                capture_output=True,
+                text=True,
+                cwd=REPOSITORY,
+                env=environment,
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"lockstep {words[0]}: no end within {limit_s:.0f} s") from None
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def drift(self) -> Answer:
+        """`lockstep diff` of this host, without olga, whom the inventory does not name."""
+        self.one.root("gpasswd --delete olga lockstep-operators")
+        try:
+            return self.control("diff", "--limit", self.one.name)
+        finally:
+            self.one.root("usermod -aG lockstep-operators olga")
+
+    def deploy(self, *options: str, inventory: Path = INVENTORY, limit_s: float = 600.0) -> Answer:
+        """A deploy, whatever its end, within its bound."""
+        done = self.stack.start(*options, inventory=inventory).end(limit_s)
+        return Answer(done.code, done.output, "")
+
+    # What is on the host.
+
+    @property
+    def hot(self) -> str | None:
+        """The target that is hot."""
+        found: str | None = self.one.status()["hot"]
+        return found
+
+    def be_hot(self, target: str) -> None:
+        """Switch to a target unless it is hot."""
+        if self.hot != target:
+            answer = self.switch(target)
+            assert answer.code == 0, answer.text
+
+    def engines(self) -> list[str]:
+        """Command lines of engines that are alive."""
+        found: list[str] = json.loads(self.one.root(f"python3 -c {shlex.quote(WATCHER)} once", 60))
+        return found
+
+    def memory(self, available_gib: float, *options: str) -> None:
+        """Available memory of the host."""
+        self._fallen = available_gib != USUAL_GIB
+        self.stack.lab("memory", self.one.name, "--available", f"{available_gib:.1f}", *options)
+
+    def rights(self) -> str:
+        """What nobody of a row may change."""
+        return self.one.root(_RIGHTS)
+
+    def start(self, *options: str, inventory: Path = INVENTORY) -> Deploy:
+        """Begin a deploy."""
+        return self.stack.start(*options, inventory=inventory)
+
+    def ask(self, path: str, *options: str, body: object = None, by: str = "eve") -> Answer:
+        """One request to the gateway: `out` ends with its status."""
+        argv = ["curl", "-sS", "--max-time", "60", "-w", "\\n%{http_code}", *options]
+        if body is not None:
+            argv += ["-H", "Content-Type: application/json", "-d", json.dumps(body)]
+        return self.run(shlex.join([*argv, f"http://127.0.0.1:8090{path}"]), by, 90)
+
+
+def judged(site: Site, row: Row) -> Outcome:
+    """Do a row and judge it."""
+    if row.cannot:
+        return Outcome(row.name, row.expected, row.cannot, "not done")
+    began, before, known = time.monotonic(), site.known_rights, len(site.counts.violations)
+    verdict = "kept"
+    try:
+        happened = row.do(site)
+        site.clear()
+    except (AssertionError, subprocess.SubprocessError) as error:
+        verdict, happened = "broken", f"{type(error).__name__}: {error}"
+        try:
+            site.clear()
+        except (AssertionError, subprocess.SubprocessError) as after:
+            happened += f"; and not cleared: {after}"
+    if two := site.counts.violations[known:]:
+        verdict, happened = "broken", f"{two[0]}; {happened}"
+    site.known_rights = site.rights()
+    if changed := set(site.known_rights.splitlines()) ^ set(before.splitlines()):
+        verdict, happened = "broken", f"rights changed: {sorted(changed)[:6]}; {happened}"
+    took = time.monotonic() - began
+    return Outcome(row.name, row.expected, happened, verdict, round(took, 1))
+
+
+def table(outcomes: list[Outcome]) -> str:
+    """The last outcome of each row, in the order of the rows."""
+    last = {each.name: each for each in outcomes}
+    lines = ["| row | expected | what happened | verdict |", "|---|---|---|---|"]
+    for row in ROWS:
+        if row.name in last:
+            one = last[row.name]
+            words = (row.name, one.expected, _cell(one.happened), one.verdict)
+            lines.append("| " + " | ".join(words) + " |")
+    counted = [each.verdict for each in last.values()]
+    kinds = ("kept", "broken", "not done")
+    lines.append("")
+    lines.append(", ".join(f"{counted.count(kind)} {kind}" for kind in kinds))
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    one = " ".join(text.split()).replace("|", "\\|")
+    return one if len(one) < 320 else f"{one[:317]}..."
+
+
+def wanted(done: list[Outcome], only: list[str]) -> list[Row]:
+    """The rows to do: those named, or those that have no outcome yet."""
+    known = {row.name for row in ROWS}
+    if unknown := sorted(set(only) - known):
+        raise SystemExit(f"no row {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    over = {each.name for each in done}
+    return [row for row in ROWS if (row.name in only if only else row.name not in over)]
+
+
+def main() -> int:
+    """Command line; the exit code is 1 when a row is broken."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("--record", type=Path, default=Path("hostile.jsonl"))
+    parser.add_argument("--only", action="append", default=[], metavar="NAME")
+    parser.add_argument("--lab", help="a lab that is up and deployed")
+    parser.add_argument("--host", default="spark1", help="of the lab; spark1")
+    options = parser.parse_args()
+    done = run_record.read(options.record, Outcome)
+    rows = wanted(done, options.only)
+    with lent(options.lab, "hostile") as stack:
+        if not options.lab:
+            stack.good_deploy()
+        site = Site(stack, Host(stack.name, options.host))
+        site.clear()
+        site.prepare()
+        with Watcher(site.one, site.counts):
+            for row in rows:
+                outcome = judged(site, row)
+                run_record.add(options.record, outcome)
+                done.append(outcome)
+                print(
+                    f"{outcome.verdict:8} {row.name:32} {outcome.took_s:5.0f} s  "
+                    f"{_cell(outcome.happened)}",
+                    flush=True,
+                )
+        site.leave()
+    print(table(done))
+    return 1 if any(each.verdict == "broken" for each in done) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

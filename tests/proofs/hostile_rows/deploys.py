@@ -1,0 +1,316 @@
+"""What is done to deploys, and to Docker meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stack import until
+
+from hostile_rows.row import BOUND_DEPLOY, BOUND_S, FREEZE, THAW, UNITS, Row, expect, short
+
+if TYPE_CHECKING:
+    from hostile import Site
+
+
+def docker_control(site: Site) -> str:
+    """status, diff and plan of the control machine while Docker stands still."""
+    site.one.root(FREEZE)
+    try:
+        said = [site.control(each) for each in ("status", "diff", "plan")]
+    finally:
+        site.one.root(THAW)
+    expect(all("Traceback" not in each.text and each.text.strip() for each in said), short(said[1]))
+    return "; ".join(f"rc {each.code}" for each in said) + f" {short(said[1], 120)}"
+
+
+def docker_deploy(site: Site) -> str:
+    """Docker stands still from before a deploy to its end."""
+    site.one.root(FREEZE)
+    try:
+        done = site.deploy(limit_s=BOUND_S)
+    finally:
+        site.one.root(THAW)
+    expect(done.code != 0 and "ocker" in done.text and "Traceback" not in done.text, short(done))
+    again = site.deploy()
+    expect(again.code == 0, short(again))
+    return f"{short(done, 160)}; again rc 0"
+
+
+def docker_mid_deploy(site: Site, fault: str, heal: str) -> str:
+    site.one.root("rm -f /data/scripts/llm/start-mistral.sh")
+    deploy = site.start()
+    deploy.says("Starting operation")
+    site.one.root(fault)
+    try:
+        done = deploy.end(BOUND_S)
+    finally:
+        site.one.run(f"sudo -n sh -c {shlex.quote(heal)}")
+    expect("Traceback" not in done.output, done.output[-300:])
+    again = site.deploy()
+    expect(again.code == 0, short(again))
+    return f"rc {done.code}, again rc 0"
+
+
+def spoil(site: Site) -> None:
+    """Give the next deploy something to write."""
+    site.one.root(
+        "rm -f /data/scripts/llm/start-mistral.sh; "
+        f"sed -i '$a# hostile' {UNITS}/lockstep-gateway.service {UNITS}/lockstep-wedge.service"
+    )
+
+
+def heal_by_deploy(site: Site) -> str:
+    again = site.deploy()
+    expect(again.code == 0, short(again))
+    left = site.one.root(
+        "find /etc /data/scripts /usr/local/lib /var/lib/lockstep-deploy -name '.lockstep-*'"
+    )
+    differs = site.drift()
+    expect(differs.code == 0 and not left.strip(), f"{left} {short(differs, 300)}")
+    return "next deploy rc 0, nothing left over, no drift"
+
+
+def killed_at(site: Site, pattern: str) -> str:
+    spoil(site)
+    site.start().kill_at(pattern)
+    return heal_by_deploy(site)
+
+
+def killed_in_docker(site: Site) -> str:
+    site.one.root(FREEZE)
+    try:
+        deploy = site.start()
+        deploy.says("Connected|Connecting")
+        time.sleep(5)  # Somewhere in its questions; there is no condition to wait for.
+        deploy.kill()
+        second = site.deploy(limit_s=BOUND_S)
+    finally:
+        site.one.root(THAW)
+    expect(second.code != 0 and "Traceback" not in second.text, short(second))
+    return f"second {short(second, 120)}; {heal_by_deploy(site)}"
+
+
+def two_deploys(site: Site) -> str:
+    spoil(site)
+    deploy = site.start()
+    free = "flock --nonblock /run/lockstep/deploy.lock true"
+    until(lambda: site.one.run(f"sudo -n {free}").code != 0, "the first one has the lock")
+    os.kill(deploy.pid, signal.SIGSTOP)
+    second = site.deploy(limit_s=120)
+    os.kill(deploy.pid, signal.SIGCONT)
+    done = deploy.end(BOUND_DEPLOY)
+    said = " ".join(second.text.split())
+    expect("another deploy is under way" in said and "Nothing was touched" in said, short(second))
+    expect(done.code == 0, done.output[-300:])
+    return "second names the first and touches nothing; first rc 0"
+
+
+def no_room(site: Site, place: str) -> str:
+    """A folder of ours has no room and is empty; refused with figures, before any change."""
+    site.one.root(
+        f"mount -t tmpfs -o size=1m hostile {place}; chown --reference=/var/lib/lockstep {place}; "
+        f"dd if=/dev/zero of={place}/x bs=4k count=300 2>/dev/null; true"
+    )
+    done = site.deploy(limit_s=BOUND_DEPLOY)
+    site.one.root(f"umount -l {place}")
+    expect(done.code != 0 and "free" in done.text and "Traceback" not in done.text, short(done))
+    return f"{short(done, 160)}; {heal_by_deploy(site)}"
+
+
+def read_only(site: Site, place: str) -> str:
+    spoil(site)
+    site.one.root(f"mount --bind {place} {place}; mount -o remount,bind,ro {place}")
+    done = site.deploy(limit_s=BOUND_DEPLOY)
+    site.one.root(f"umount -l {place}")
+    expect(
+        done.code != 0 and "Read-only" in done.text and "Traceback" not in done.text, short(done)
+    )
+    return f"{short(done, 140)}; {heal_by_deploy(site)}"
+
+
+def by_hand(site: Site, unit: str) -> str:
+    """A unit is changed by hand and read by systemd; after a deploy systemd has ours."""
+    show = f"systemctl show -p ExecStart -p NeedDaemonReload {unit}"
+    path = f"{UNITS}/{unit}"
+    site.one.root(
+        f"sed -i 's/^ExecStart=.*/ExecStart=\\/bin\\/true/' {path}; systemctl daemon-reload"
+    )
+    done = site.deploy(limit_s=BOUND_DEPLOY)
+    after = site.one.root(show)
+    expect(done.code == 0, short(done))
+    expect("/bin/true" not in after and "NeedDaemonReload=no" in after, after)
+    return "systemd has the file that the deploy wrote"
+
+
+def dpkg_lock(site: Site) -> str:
+    locked = (
+        "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, 2); "
+        "print('EVE HOLDS'); time.sleep(20)"
+    )
+    site.one.root("dpkg --remove --force-depends jq >/dev/null")
+    site.begin_python("dpkg", locked, by="root")
+    until(lambda: "EVE HOLDS" in site.saw("dpkg"), "dpkg is locked")
+    done = site.deploy(limit_s=BOUND_DEPLOY)
+    expect(done.code == 0 and "python3" in done.text, short(done))
+    site.one.root("command -v jq")
+    return "waits, names who holds it, rc 0"
+
+
+def ssh_lost(site: Site, fault: str, right: Iterable[int]) -> str:
+    spoil(site)
+    deploy = site.start()
+    deploy.says("Starting operation")
+    site.one.begin(f"sudo -n sh -c {shlex.quote(fault)}")
+    done = deploy.end(BOUND_DEPLOY)
+    said = done.output[-600:]
+    expect("Traceback" not in done.output, f"a traceback: {said[-200:]}")
+    expect(done.code in right, said)
+    return f"rc {done.code}; {heal_by_deploy(site)}"
+
+
+LOCKS: dict[str, Callable[[str], str]] = {
+    "cut": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "conflict": lambda text: "<<<<<<< HEAD\n" + text + "=======\n>>>>>>> x\n",
+    "version": lambda text: text.replace("version: ", "version: 99", 1),
+    "binary": lambda text: "\x00\x01\x02" + text[:100],
+}
+
+
+def spoilt_locks(site: Site) -> str:
+    whole, said = site.stack.lock.read_text(), []
+    for name, change in LOCKS.items():
+        path = site.stack.folder / f"{name}.lock.yaml"
+        path.write_text(change(whole))
+        inventory = site.stack.inventory(f"lock-{name}", lock=str(path))
+        done = site.deploy(inventory=inventory, limit_s=120)
+        words = " ".join(done.text.split())
+        right = done.code != 0 and "Traceback" not in words
+        expect(right, f"{name}: {short(done)}")
+        said.append(f"{name} rc {done.code}")
+    return ", ".join(said)
+
+
+def addresses(site: Site, one: str, two: str) -> str:
+    inventory = site.stack.inventory(
+        f"addresses-{one}-{two}", spark1__ssh_hostname=one, spark2__ssh_hostname=two
+    )
+    done = site.deploy("--dry", inventory=inventory, limit_s=120)
+    expect(done.code != 0, f"dry run {short(done)}")
+    return short(done, 160)
+
+
+NAMES = {"spark1.": (0, 1), "Spark1": (0, 1), "spark1\n": (1,), "spark1;id": (1,), "-spark1": (1,)}
+
+
+def names(site: Site) -> str:
+    said = []
+    for number, (name, right) in enumerate(NAMES.items()):
+        folder = site.stack.folder / f"names-{number}"
+        folder.mkdir(exist_ok=True)
+        path = folder / "lab.py"
+        original = site.stack.inventory("names")
+        path.write_text(
+            "import runpy\nfrom lockstep.deploy.checked import checked\n"
+            f"original = runpy.run_path({str(original)!r})['lab']\n"
+            f"lab = checked(__file__, [({name!r}, original[0][1]), *original[1:]])\n"
+        )
+        done = site.deploy("--dry", inventory=path, limit_s=120)
+        expect(done.code in right, f"{name!r}: {short(done)}")
+        said.append(f"{name!r} rc {done.code}")
+    return ", ".join(said)
+
+
+ROWS = (
+    Row(
+        "D1a",
+        "a deploy killed while Docker is frozen, another at once: told, healed",
+        killed_in_docker,
+    ),
+    Row(
+        "D1b",
+        "a deploy killed while it writes: healed",
+        partial(killed_at, pattern="Starting operation: .*(Units|unit|Switch|switch)"),
+    ),
+    Row(
+        "D1c",
+        "a deploy killed at the gateway: healed",
+        partial(killed_at, pattern="Starting operation: .*[Gg]ateway"),
+    ),
+    Row(
+        "D2",
+        "a deploy is frozen, another one meanwhile: names it; the first one ends well",
+        two_deploys,
+    ),
+    Row(
+        "D3a",
+        "no room for models: refused with figures",
+        partial(no_room, place="/data/models/huggingface"),
+    ),
+    Row(
+        "D3b",
+        "no room in our folder of images: refused with figures",
+        partial(no_room, place="/var/cache/lockstep"),
+    ),
+    Row(
+        "D4",
+        "/etc/systemd/system is read-only: named, no half state",
+        partial(read_only, place=UNITS),
+    ),
+    Row("D5", "clocks that differ", cannot="hosts share this machine's clock (docs/lab.md)"),
+    Row("D6", "dpkg's lock is held: waits, says who", dpkg_lock),
+    Row(
+        "D7",
+        "ssh restarts in a deploy: it survives",
+        partial(ssh_lost, fault="systemctl restart ssh", right=(0,)),
+    ),
+    Row(
+        "D7b",
+        "the deploy's ssh sessions are killed: connection lost, run again",
+        partial(ssh_lost, fault="pkill -9 sshd-session; pkill -9 -f 'sshd: spark'", right=(0, 1)),
+    ),
+    Row(
+        "D8a",
+        "Docker stopped in a deploy: clear or done",
+        partial(
+            docker_mid_deploy,
+            fault="systemctl stop docker.socket docker",
+            heal="systemctl start docker",
+        ),
+    ),
+    Row(
+        "D8b",
+        "Docker frozen in a deploy: bounded and clear",
+        partial(docker_mid_deploy, fault=FREEZE, heal=THAW),
+    ),
+    Row("D9", "a lock cut, empty, in conflict, of another version, binary: refused", spoilt_locks),
+    Row(
+        "D10",
+        "swapped addresses: refused or named",
+        partial(addresses, one="10.77.0.12", two="10.77.0.11"),
+    ),
+    Row(
+        "D10b",
+        "two hosts at one address: refused",
+        partial(addresses, one="10.77.0.11", two="10.77.0.11"),
+    ),
+    Row("D11", "odd names of hosts: work or are refused", names),
+    Row(
+        "D13",
+        "a timer's service changed by hand: systemd has ours after a deploy",
+        partial(by_hand, unit="lockstep-wedge.service"),
+    ),
+    Row("W6", "Docker frozen: status, diff and plan of the control machine answer", docker_control),
+    Row("W7", "Docker frozen from before a deploy to its end: refused, healed", docker_deploy),
+    Row(
+        "U1",
+        "the sense watch's service changed by hand: systemd has ours after a deploy",
+        partial(by_hand, unit="lockstep-sense.service"),
+    ),
+)

@@ -1,0 +1,78 @@
+"""What the rows of hostile.py are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from stack import Answer
+
+if TYPE_CHECKING:
+    from hostile import Site
+
+Do = Callable[["Site"], str]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault. `cannot`: why it cannot be made here, in place of what makes it."""
+
+    name: str
+    expected: str
+    do: Do = lambda site: ""
+    cannot: str = ""
+
+
+#: Folders of ours, for whoever looks for what is open to everybody.
+OURS = (
+    "/run/lockstep* /var/lib/lockstep* /etc/lockstep /var/log/lockstep /opt/lockstep "
+    "/var/cache/lockstep /data/scripts /data/models /usr/local/lib/lockstep"
+)
+
+
+UNITS = "/etc/systemd/system"
+
+
+SWITCH = "/data/scripts/llm/switch.sh"
+
+
+#: The processes of qwen's container, known to the kernel.
+QWEN_GROUP = "/sys/fs/cgroup/system.slice/system-lockstep.slice/system-lockstep-vllm.qwen36.slice"
+
+
+#: Longest that one command of anybody may take, seconds; a switch with Docker hung takes a minute.
+BOUND_S = 300.0
+
+
+#: Longest deploy that changes little, seconds.
+BOUND_DEPLOY = 400.0
+
+
+FREEZE, THAW = "pkill -STOP -x dockerd", "pkill -CONT -x dockerd"
+
+
+CHAT_OF = {"max_tokens": 4, "messages": [{"role": "user", "content": "my secret prompt"}]}
+
+
+def expect(right: bool, said: str) -> None:
+    """Fail with what happened."""
+    assert right, said
+
+
+def short(answer: Answer, most: int = 200) -> str:
+    """Exit code and last words of an answer."""
+    return f"rc {answer.code}: …{' '.join(answer.text.split())[-most:]}"
+
+
+def alive(site: Site) -> list[str]:
+    """Process ids in qwen's container."""
+    return site.one.root(f"cat {QWEN_GROUP}/docker-*.scope/cgroup.procs 2>/dev/null; true").split()
+
+
+def healed(site: Site) -> str:
+    done = site.deploy()
+    expect(done.code == 0, short(done))
+    differs = site.drift()
+    expect(differs.code == 0, short(differs, 400))
+    return "deploy rc 0, diff has no finding"

@@ -1,0 +1,420 @@
+"""What is done to switches, and to Docker meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+from functools import partial
+from typing import TYPE_CHECKING
+
+from stack import until
+
+from hostile_rows.row import (
+    BOUND_DEPLOY,
+    CHAT_OF,
+    FREEZE,
+    QWEN_GROUP,
+    SWITCH,
+    THAW,
+    Row,
+    alive,
+    expect,
+    short,
+)
+
+if TYPE_CHECKING:
+    from hostile import Site
+
+
+def both(site: Site) -> str:
+    site.be_hot("none") if site.hot else None
+    first = site.one.begin(f"{SWITCH} qwen")
+    until(lambda: site.one.status()["switching"] is not None, "the first one switches", 30)
+    second = site.switch("mistral", by="olga")
+    first.communicate(timeout=200)
+    expect(first.returncode == 0 and second.code == 75 and "spark" in second.text, short(second))
+    return f"0 and 75: {short(second, 100)}"
+
+
+def clients(site: Site, name: str, number: int) -> str:
+    """The client of a switch gets a signal; the switch ends, and the next one works."""
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    site.begin("client", f"exec {SWITCH} {target}", by="olga")
+    until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+    site.signal("client", number)
+    until(lambda: site.one.status()["switching"] is None, f"it is over after {name}", 200)
+    after = site.hot
+    expect(after is not None, "nothing is hot after it")
+    answer = site.switch("mistral" if after == "qwen" else "qwen")
+    expect(answer.code == 0, short(answer))
+    return f"{after} hot after it, next switch rc 0"
+
+
+def ssh_client(site: Site) -> str:
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    client = site.one.begin(f"{SWITCH} {target}")
+    try:
+        until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+        os.kill(client.pid, signal.SIGSTOP)
+        until(lambda: site.one.status()["switching"] is None, "the switch is over", 200)
+        answer = site.switch("none")
+        expect(answer.code == 0, short(answer))
+    finally:
+        client.kill()
+        client.wait()
+    return "the switch ended, next one rc 0"
+
+
+def pipe(site: Site) -> str:
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    site.run(f"{SWITCH} {target} | head -c 1 > /dev/null; true", "olga")
+    until(lambda: site.one.status()["switching"] is None, "the switch is over", 200)
+    expect(site.hot == target, f"hot: {site.hot}")
+    return f"{target} is hot although nobody listened"
+
+
+def worker(site: Site) -> str:
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    client = site.one.begin(f"{SWITCH} {target}")
+    try:
+        until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+        site.one.root("systemctl kill -s STOP lockstep-switch.service")
+        said = site.switch("status")
+        second = site.switch(target, by="olga", limit_s=60)
+        site.one.root("systemctl kill -s CONT lockstep-switch.service")
+        client.communicate(timeout=200)
+    finally:
+        site.one.run("sudo -n systemctl kill -s CONT lockstep-switch.service")
+        client.kill()
+    expect("spark is switching" in said.text and second.code == 75, short(second))
+    return f"status names it; second {short(second, 90)}"
+
+
+def killed_worker(site: Site) -> str:
+    """The switch itself is killed while a model loads: it is finished, whatever its client says."""
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    client = site.one.begin(f"{SWITCH} {target}")
+    until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+    site.one.run("sudo -n systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
+    said, _ = client.communicate(timeout=200)
+    until(lambda: site.one.status()["switching"] is None, "it is over", 200)
+    until(lambda: site.hot is not None, "a model is hot", 200)
+    return f"{site.hot} hot after it; rc {client.returncode}: {' '.join(said.split())[-100:]}"
+
+
+def killed_service(site: Site, unit: str) -> str:
+    """A service that somebody ends is back by itself."""
+    before = site.one.show(unit, "MainPID")
+    site.one.root(f"systemctl kill -s KILL {unit}")
+    until(
+        lambda: (
+            site.one.show(unit, "MainPID") not in ("0", before)
+            and site.one.show(unit, "ActiveState") == "active"
+        ),
+        "it is back",
+        60,
+    )
+    return "a new process, active"
+
+
+def beside(site: Site, program: str) -> str:
+    """A service beside the switch stands still; the switch ends all the same."""
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    unit = program.removesuffix(".service")
+    site.one.root(f"systemctl kill -s STOP {unit}")
+    try:
+        answer = site.switch(target)
+        status = site.switch("status")
+    finally:
+        site.one.run(f"sudo -n systemctl kill -s CONT {unit}")
+    expect(status.text.strip() != "", "status says nothing")
+    expect(answer.code == 0 or bool(answer.text.strip()), short(answer))
+    expect(len(set(site.engines())) <= 1, "two engines")
+    return short(answer, 120)
+
+
+def frozen_engine(site: Site) -> str:
+    """Every process of the hot engine stands still; a switch away ends it."""
+    site.be_hot("qwen")
+    site.one.root(f"kill -STOP $(cat {QWEN_GROUP}/docker-*.scope/cgroup.procs)")
+    answer = site.switch("mistral")
+    expect(answer.code == 0 and not alive(site), short(answer))
+    return "ended, mistral hot"
+
+
+def configuration(site: Site, spoil: str) -> str:
+    """targets.json is spoilt while a model is hot; what runs goes on, and it is named."""
+    site.be_hot("qwen")
+    path = "/etc/lockstep/targets.json"
+    site.one.root(f"cp -a {path} /root/targets.json; {spoil}")
+    answer = site.switch("mistral")
+    served = site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"})
+    site.one.root(f"cp -a /root/targets.json {path}; rm /root/targets.json")
+    expect(answer.code == 2 and "targets.json" in answer.text, short(answer))
+    expect(served.out.endswith("200") and bool(alive(site)), short(served))
+    after = site.switch("mistral")
+    expect(after.code == 0, short(after))
+    return f"{short(answer, 120)}; the model goes on"
+
+
+def no_run_folder(site: Site) -> str:
+    site.be_hot("qwen")
+    site.one.root("rm -rf /run/lockstep")
+    answer = site.switch("mistral")
+    expect(answer.code == 0, short(answer))
+    state = site.one.root(
+        "systemctl is-active lockstep-memory lockstep-gateway lockstep-wedge.timer"
+    )
+    expect(state.split() == ["active"] * 3, state)
+    return "switch rc 0, floor, gateway and wedge watch active"
+
+
+def no_journal(site: Site, how: str) -> str:
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    site.one.run(f"sudo -n sh -c {shlex.quote(how)}")
+    answer = site.switch(target)
+    site.one.run("sudo -n pkill -CONT systemd-journal; sudo -n systemctl start systemd-journald")
+    expect(answer.code == 0, short(answer))
+    return "switch rc 0"
+
+
+def full(site: Site, place: str) -> str:
+    """A folder has no room while somebody switches."""
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    site.one.root(
+        f"mount -t tmpfs -o size=16k,mode=1777 hostile {place}; "
+        f"dd if=/dev/zero of={place}/x bs=4k count=9 2>/dev/null; true"
+    )
+    answer = site.switch(target)
+    status = site.switch("status")
+    site.one.root(f"umount -l {place}")
+    expect(status.code == 0 and bool(answer.text.strip()), short(answer))
+    expect(answer.code == 0 or site.hot is not None, f"{short(answer)}; nothing is hot")
+    return short(answer, 120)
+
+
+def power(site: Site) -> str:
+    site.be_hot("qwen")
+    site.one.root("curl -fsS -d '{\"ignore_sigterm\": true}' 127.0.0.1:30001/standin/knob")
+    client = site.one.begin(f"{SWITCH} mistral")
+    until(lambda: site.one.status()["switching"] is not None, "it switches", 30)
+    site.stack.lab("cycle", site.one.name)
+    until(lambda: site.one.run("true", 20).code == 0, "the host is back", 120)
+    client.kill()
+    until(lambda: site.one.run(f"{SWITCH} status --json").code == 0, "status answers", 120)
+    until(lambda: site.one.root("systemctl is-active docker || true").strip() == "active", "Docker")
+    expect(not site.engines(), f"alive: {site.engines()}")
+    answer = site.switch("mistral")
+    expect(answer.code == 0, short(answer))
+    return "nothing hot after it, next switch rc 0"
+
+
+def during_deploy(site: Site) -> str:
+    target = "mistral" if site.hot == "qwen" else "qwen"
+    site.one.root(f"rm -f {SWITCH.replace('switch.sh', 'start-mistral.sh')}")
+    deploy = site.start()
+    deploy.says("Starting operation")
+    answer = site.switch(target)
+    done = deploy.end(BOUND_DEPLOY)
+    expect(answer.code == 0 and done.code == 0, f"{short(answer)}; deploy {done.output[-300:]}")
+    differs = site.drift()
+    expect(differs.code == 0, short(differs))
+    return "both 0, no drift"
+
+
+def frozen_host(site: Site) -> str:
+    site.stack.lab("freeze", site.one.name)
+    try:
+        said = [site.control(*words, limit_s=120) for words in (("switch", site.one.name, "qwen"),)]
+        said.append(site.control("diff", limit_s=120))
+    finally:
+        site.stack.lab("thaw", site.one.name)
+    expect(all(each.code != 0 and each.text.strip() for each in said), short(said[-1]))
+    return "; ".join(short(each, 90) for each in said)
+
+
+def docker(site: Site, hang: str, heal: str, target: str) -> str:
+    """Docker is made to fail while qwen is hot; a switch is refused, or ends what was hot first."""
+    site.be_hot("qwen")
+    site.one.root(hang)
+    try:
+        before = len(alive(site))
+        answer = site.switch(target)
+        left = alive(site)
+        status = site.switch("status", limit_s=60)
+    finally:
+        site.one.run(f"sudo -n sh -c {shlex.quote(heal)}")
+    expect(bool(status.text.strip()), "status says nothing")
+    expect(before > 0, "the container died with it")
+    expect(not (answer.code == 0 and left), f"rc 0 beside {len(left)} living processes of qwen")
+    expect(answer.code == 0 or len(answer.text) > 20, f"no word: {short(answer)}")
+    went = "ended first" if answer.code == 0 else f"{len(left)} of {before} processes of qwen live"
+    return f"{went}; {short(answer, 160)}"
+
+
+KILLED = (
+    "systemctl mask --runtime --quiet docker.service docker.socket; "
+    "pkill -9 -x dockerd; sleep 1; rm -f /run/docker.sock; true"
+)
+
+
+REVIVED = (
+    "systemctl unmask --runtime --quiet docker.service docker.socket; "
+    "systemctl reset-failed docker.service docker.socket; "
+    "systemctl restart docker.socket; systemctl start docker"
+)
+
+
+AWAY = "mv /run/docker.sock /run/docker.sock.away"
+
+
+BACK = "mv /run/docker.sock.away /run/docker.sock"
+
+
+def docker_floor(site: Site) -> str:
+    site.be_hot("qwen")
+    site.one.root(FREEZE)
+    before = site.one.root("date +%s").strip()
+    holding = 118 - site.one.status()["memory_gib"]["available"]
+    site.memory(holding + 3)
+    try:
+        until(lambda: not alive(site), "the floor has ended the engine", 60)
+    finally:
+        site.one.root(THAW)
+        site.memory(118)
+    until(lambda: site.one.status()["switching"] is None, "what follows is over", 180)
+    log = site.one.root(f"journalctl -u lockstep-memory --since @{before} -o cat --no-pager")
+    expect("the memory floor ended it" in log and "not killed" not in log, log[-300:])
+    return "ended by the floor"
+
+
+ROWS = (
+    Row("S1", "spark and olga at once: one 0, one 75 that names the other", both),
+    Row("S2", "the switch itself is killed while loading: it is finished", killed_worker),
+    Row(
+        "S3",
+        "the gateway is killed: back",
+        partial(killed_service, unit="lockstep-gateway.service"),
+    ),
+    Row(
+        "S3b", "the floor is killed: back", partial(killed_service, unit="lockstep-memory.service")
+    ),
+    Row(
+        "K0",
+        "the switch's client gets SIGKILL: it ends, the next one works",
+        partial(clients, name="SIGKILL", number=9),
+    ),
+    Row(
+        "S4-empty",
+        "targets.json empty while hot: exit 2 names it, the model goes on",
+        partial(configuration, spoil=": > /etc/lockstep/targets.json"),
+    ),
+    Row(
+        "S4-cut",
+        "targets.json cut off: the same",
+        partial(configuration, spoil="truncate -s 200 /etc/lockstep/targets.json"),
+    ),
+    Row(
+        "S4-gone",
+        "targets.json gone: the same",
+        partial(configuration, spoil="rm /etc/lockstep/targets.json"),
+    ),
+    Row("S5", "/run/lockstep removed while hot: everything works", no_run_folder),
+    Row(
+        "S6",
+        "journald frozen: the switch ends",
+        partial(no_journal, how="pkill -STOP systemd-journal"),
+    ),
+    Row(
+        "S6b",
+        "journald stopped: the switch ends",
+        partial(
+            no_journal,
+            how="systemctl stop systemd-journald.socket "
+            "systemd-journald-dev-log.socket systemd-journald",
+        ),
+    ),
+    Row("S8", "Docker frozen, memory falls: the floor ends the engine", docker_floor),
+    Row(
+        "S9",
+        "Docker frozen, container to container: refused, or qwen ended first",
+        partial(docker, hang=FREEZE, heal=THAW, target="mistral"),
+    ),
+    Row(
+        "S9b",
+        "Docker frozen, container to venv: refused, or qwen ended first",
+        partial(docker, hang=FREEZE, heal=THAW, target="tiny"),
+    ),
+    Row("S10", "power cut during the stop of a deaf engine: nothing hot, next switch works", power),
+    Row("S11", "the switch itself is frozen: status names it, a second one is told", worker),
+    Row("S12", "the ssh client is frozen: the switch ends, the next one works", ssh_client),
+    Row("S13", "a switch during a deploy: both end well", during_deploy),
+    Row("S14", "the host is frozen: switch and diff of the control machine give up", frozen_host),
+    Row(
+        "S-oom",
+        "the engine is ended by the kernel",
+        cannot="the out-of-memory killer here is the machine's own (docs/lab.md)",
+    ),
+    Row(
+        "W1",
+        "Docker frozen, switch.sh none: bounded, and what it says is so",
+        partial(docker, hang=FREEZE, heal=THAW, target="none"),
+    ),
+    Row(
+        "W2",
+        "dockerd killed while its container lives: refused, or qwen ended first",
+        partial(docker, hang=KILLED, heal=REVIVED, target="tiny"),
+    ),
+    Row(
+        "W3",
+        "containerd frozen: the same",
+        partial(
+            docker,
+            hang="pkill -STOP -x containerd",
+            heal="pkill -CONT -x containerd",
+            target="mistral",
+        ),
+    ),
+    Row(
+        "W4",
+        "the container's shim frozen: the same",
+        partial(
+            docker,
+            hang="pkill -STOP -f containerd-shim",
+            heal="pkill -CONT -f containerd-shim",
+            target="mistral",
+        ),
+    ),
+    Row(
+        "W5",
+        "Docker's socket is gone: the same",
+        partial(docker, hang=AWAY, heal=BACK, target="mistral"),
+    ),
+    Row("F1", "/tmp is full: a switch works or says why", partial(full, place="/tmp")),
+    Row("F2", "/dev/shm is full: the same", partial(full, place="/dev/shm")),
+    Row(
+        "F3",
+        "the folder of the switch's log is full: the same",
+        partial(full, place="/var/log/lockstep"),
+    ),
+    Row(
+        "K1",
+        "the same with SIGHUP",
+        partial(clients, name="SIGHUP", number=1),
+    ),
+    Row("K2", "the same with SIGQUIT", partial(clients, name="SIGQUIT", number=3)),
+    Row("K3", "the same with SIGSTOP", partial(clients, name="SIGSTOP", number=19)),
+    Row("K4", "nobody reads what the switch says: it ends", pipe),
+    Row("K5", "every process of the hot engine is frozen: a switch away ends it", frozen_engine),
+    Row(
+        "K6",
+        "the gateway is frozen: a switch works or says why",
+        partial(beside, program="lockstep-gateway.service"),
+    ),
+    Row(
+        "K7",
+        "the memory floor is frozen: the same",
+        partial(beside, program="lockstep-memory.service"),
+    ),
+)

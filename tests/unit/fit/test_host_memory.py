@@ -1,0 +1,140 @@
+"""Memory of the host is the GPU's memory: what asks for it on a Spark is counted or refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from a_card import KNOWN
+
+from lockstep.core.figures import Figure
+from lockstep.core.findings import Finding
+from lockstep.fit.fit import fit
+from lockstep.fit.recipe_checks import check
+from lockstep.models.known_models import Model
+from lockstep.onhost.engines import ENGINES
+from lockstep.recipes import recipe_file
+from lockstep.recipes.recipe_file import Recipe
+
+COMMANDS = {
+    "vllm": "vllm serve {model} --host 127.0.0.1 --gpu-memory-utilization 0.7",
+    "sglang": "sglang serve --model-path {model} --host 127.0.0.1 --mem-fraction-static 0.7",
+    "llamacpp": "llama-server --model {model} --host 127.0.0.1 --ctx-size 8192",
+}
+
+
+def recipe(engine: str, words: str = "", extra: str = "", env: str = "") -> Recipe:
+    container = "container: org/image:1\n"
+    text = f"model: org/m:Q8_0\n{container}{extra}command: |\n  {COMMANDS[engine]} {words}\n"
+    if env:
+        text += f"env:\n  {env}\n"
+    return recipe_file.parse(text, Path("x.yaml"))
+
+
+def refused(made: Recipe) -> list[Finding]:
+    return [item for item in check(made, KNOWN) if item.code == "host-offload"]
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ("vllm", "--kv-offloading-size 40"),
+        ("vllm", "--kv_offloading_size=40"),
+        ("vllm", "--cpu-offload-gb 20"),
+        ("vllm", "--swap-space 4"),
+        ("vllm", "--offload-group-size 4 --offload-num-in-group 1"),
+        ("vllm", '--kv-transfer-config \'{"kv_connector":"LMCacheConnectorV1"}\''),
+        ("vllm", "--kv-transfer-config.kv_connector OffloadingConnector"),
+        ("sglang", "--cpu-offload-gb 20"),
+        ("sglang", "--enable-hierarchical-cache"),
+        ("sglang", "--enable-hierarchical-cache --hicache-size 30"),
+        ("sglang", "--enable-lmcache"),
+        ("sglang", "--offload-group-size 2"),
+        ("sglang", "--enable-weights-cpu-backup --enable-memory-saver"),
+        ("llamacpp", "--mlock"),
+        ("llamacpp", "-cram -1"),
+    ],
+)
+def test_a_second_copy_in_host_memory_is_refused(engine: str, words: str) -> None:
+    [finding] = refused(recipe(engine, words))
+    assert finding.severity == "error"
+    assert words.split(" ")[0].partition("=")[0] in finding.message
+    assert "the same memory" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        *((engine, "") for engine in COMMANDS),
+        ("vllm", "--kv-offloading-size 0 --cpu-offload-gb 0 --swap-space 0"),
+        ("vllm", "--mm-processor-cache-type shm --kv-cache-memory-bytes 4294967296"),
+        ("sglang", "--cpu-offload-gb 0 --enable-memory-saver"),
+        ("llamacpp", "--no-mmap --cpu-moe --cache-ram 4096"),
+    ],
+)
+def test_what_takes_no_second_copy_is_no_finding(engine: str, words: str) -> None:
+    assert refused(recipe(engine, words)) == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "env"),
+    [
+        ("vllm", 'LMCACHE_MAX_LOCAL_CPU_SIZE: "40"'),
+        ("sglang", 'LMCACHE_LOCAL_CPU: "True"'),
+        ("vllm", 'MOONCAKE_GLOBAL_SEGMENT_SIZE: "32gb"'),
+        ("vllm", "LMCACHE_CONFIG_FILE: /etc/lmcache.yaml"),
+        ("llamacpp", 'LLAMA_ARG_MLOCK: "1"'),
+    ],
+)
+def test_a_variable_counts_as_the_flag(engine: str, env: str) -> None:
+    [finding] = refused(recipe(engine, env=env))
+    assert env.partition(":")[0] in finding.message
+
+
+@pytest.mark.parametrize("env", ['LMCACHE_LOCAL_CPU: "False"', 'VLLM_CPU_KVCACHE_SPACE: "4"'])
+def test_a_variable_that_takes_no_second_copy_is_no_finding(env: str) -> None:
+    assert refused(recipe("vllm", env=env)) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "wrong"),
+    [("16gb", False), ("64gb", True), ("64g", True), ("65536m", True), (2**36, True)],
+)
+def test_more_shared_memory_than_engines_use_is_somebody_s_plan(size: object, wrong: bool) -> None:
+    made = recipe("vllm", extra=f"executor_config: {{shm_size: {size}}}\n")
+    found = refused(made)
+    assert bool(found) is wrong
+    assert not wrong or "executor_config.shm_size" in found[0].message
+
+
+def needs(made: Recipe) -> float:
+    weights = Figure("weights", 20 * 2**30 / 1e9, "GB", "a test", "2026-11-22", "quoted")
+    model = Model(made.model, weights_gb=weights)
+    return fit(made, replace(KNOWN.knowledge, models={model.id: model})).needs_gib
+
+
+def test_what_llama_cpp_keeps_of_earlier_prompts_is_counted_before_the_floor_ends_it() -> None:
+    """8 GiB where nothing is said, by its flag or its variable else."""
+    none = needs(recipe("llamacpp", "--cache-ram 0"))
+    assert needs(recipe("llamacpp")) == pytest.approx(none + 8)
+    assert needs(recipe("llamacpp", "-cram 20480")) == pytest.approx(none + 20)
+    assert needs(recipe("llamacpp", env='LLAMA_ARG_CACHE_RAM: "2048"')) == pytest.approx(none + 2)
+
+
+def test_a_cache_of_pictures_beyond_the_usual_one_is_counted() -> None:
+    none = needs(recipe("vllm"))
+    assert needs(recipe("vllm", "--mm-processor-cache-gb 4")) == pytest.approx(none)
+    assert needs(recipe("vllm", "--mm-processor-cache-gb 12")) == pytest.approx(none + 8, abs=4)
+    assert needs(recipe("vllm", "--mm-processor-cache-gb 12")) > none
+
+
+@pytest.mark.parametrize("name", sorted(KNOWN.recipes))
+def test_no_recipe_of_the_catalogue_asks_for_it(name: str) -> None:
+    assert refused(KNOWN.recipes[name]) == []
+
+
+def test_every_kind_says_what_it_holds_and_by_what_it_is_asked_for() -> None:
+    for engine in ENGINES.values():
+        for kind in engine.host_memory:
+            assert kind.what and (kind.flags or kind.variables)

@@ -1,0 +1,65 @@
+"""A test process that is killed leaves nothing running, whatever it has started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import left_behind
+from lab_servers import until
+
+#: A child, and one in a session of its own whose parent has ended, as a make-believe systemd's.
+_STARTS = """\
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import left_behind
+with left_behind.ended():
+    sleep = ["sleep", "600"]
+    print(subprocess.Popen(sleep, stdout=subprocess.DEVNULL).pid, flush=True)
+    orphan = "import subprocess; print(subprocess.Popen(['setsid', *%r], stdout=-3).pid)" % sleep
+    subprocess.run([sys.executable, "-IS", "-c", orphan], check=True)
+    print("begun", flush=True)
+    sys.stdin.read()
+"""
+
+
+def begun() -> tuple[subprocess.Popen[str], list[Path]]:
+    """A test process in the middle of a test, and what it has started."""
+    helpers = str(Path(left_behind.__file__).parent)
+    process = subprocess.Popen(
+        [sys.executable, "-IS", "-c", _STARTS, helpers],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    started = [Path("/proc") / line.strip() for line in iter(process.stdout.readline, "begun\n")]
+    assert len(started) == 2 and all(map(is_running, started))
+    return process, started
+
+
+def is_running(process: Path) -> bool:
+    """Whether it is more than what its parent has not waited for yet."""
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_what_a_killed_test_process_has_started_ends() -> None:
+    process, started = begun()
+    process.kill()
+    process.communicate()
+    until(lambda: not any(map(is_running, started)), "nothing is left")
+
+
+def test_what_is_left_at_its_end_ends_with_it() -> None:
+    process, started = begun()
+    process.communicate()
+    assert not any(map(is_running, started))
+
+
+def test_what_may_outlive_it_has_no_mark(monkeypatch) -> None:
+    monkeypatch.setenv(left_behind.NAME, "mark")
+    assert left_behind.NAME not in left_behind.outside()

@@ -1,0 +1,64 @@
+"""The closed list of pyinfra's own names, against the pyinfra that is installed."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+from a_spark import spark
+from pyinfra.api.arguments import all_global_arguments
+from pyinfra.api.connectors import get_all_connectors
+
+from lockstep.core.errors import InventoryError
+from lockstep.inventory import pyinfra_keys
+from lockstep.inventory.settings import Settings
+
+
+def test_they_are_what_pyinfra_reads() -> None:
+    read = {name for name, _ in all_global_arguments() if name.startswith("_")}
+    for connector in get_all_connectors().values():
+        read |= set(getattr(connector, "data_cls", type).__annotations__)
+    # Of its connector for tests.
+    read = {name for name in read if not name.startswith("fake_")}
+    # Read as `host.data.…` by two connectors, which set them.
+    assert read | {"docker_image", "chroot_directory"} == pyinfra_keys.KEYS
+    assert all(name.startswith(pyinfra_keys.PREFIXES) for name in read)
+
+
+def test_none_of_ours_is_one_of_them() -> None:
+    assert pyinfra_keys.KEYS.isdisjoint(each.name for each in fields(Settings))
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("ssh_usr", "ssh_user"),
+        ("_sduo", "_sudo"),
+        ("_su_do", "_sudo"),
+        ("docker_identifer", "docker_identifier"),
+        ("ssh_keys", "ssh_key"),
+        ("chroot_dir", "chroot_directory"),
+    ],
+)
+def test_a_wrong_name_is_refused_with_the_right_one(key: str, meant: str) -> None:
+    with pytest.raises(InventoryError) as refused:
+        spark(**{key: "x"})
+    assert refused.value.what == f"unknown key {key!r}"
+    assert refused.value.remedy == f"Did you mean {meant!r}?"
+
+
+@pytest.mark.parametrize("key", ["local_anything", "ssh_", "_x"])
+def test_a_name_near_to_none_is_refused_too(key: str) -> None:
+    with pytest.raises(InventoryError, match=f"unknown key '{key}'"):
+        spark(**{key: "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "private"),
+    [
+        *(("__name__", True), ("_floor", True), ("_targets", True), ("_home", True)),
+        *(("_sudo", False), ("_sduo", False), ("_timeuot", False), ("ssh_usr", False)),
+    ],
+)
+def test_a_file_of_group_data_may_have_names_of_its_own(name: str, private: bool) -> None:
+    assert pyinfra_keys.is_private(name) is private

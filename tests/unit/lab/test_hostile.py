@@ -1,0 +1,42 @@
+"""The rows of the proof of hostile accounts, and what is made of their outcomes."""
+
+from __future__ import annotations
+
+import pytest
+from hostile import Outcome, table, wanted
+from hostile_rows import ROWS
+from hostile_rows.deploys import LOCKS
+from hostile_rows.programs import ASK, FAKE, HOLD, UNFINISHED
+from hostile_rows.row import Row
+
+
+def test_each_row_has_a_name_of_its_own_and_something_to_do_or_a_reason() -> None:
+    names = [row.name for row in ROWS]
+    assert len(set(names)) == len(names)
+    idle = Row("", "").do
+    assert [row.name for row in ROWS if (row.do is idle) != bool(row.cannot)] == []
+
+
+@pytest.mark.parametrize("program", [ASK, FAKE, HOLD, UNFINISHED])
+def test_what_eve_runs_is_python(program: str) -> None:
+    compile(program, "eve", "exec")
+
+
+def test_a_later_call_does_what_has_no_outcome_yet_or_what_is_named() -> None:
+    done = [Outcome(row.name, "", "", "kept") for row in ROWS[1:]]
+    assert wanted(done, []) == [ROWS[0]]
+    assert wanted(done, [ROWS[3].name]) == [ROWS[3]]
+    with pytest.raises(SystemExit, match="no row nonsense"):
+        wanted(done, ["nonsense"])
+
+
+def test_the_table_has_the_last_outcome_of_each_row() -> None:
+    name = ROWS[0].name
+    said = table([Outcome(name, "x", "a\n| b", "broken"), Outcome(name, "x", "well", "kept")])
+    assert f"| {name} | x | well | kept |" in said and "broken |" not in said
+    assert said.endswith("1 kept, 0 broken, 0 not done")
+
+
+def test_a_spoilt_lock_differs_from_the_whole_one() -> None:
+    whole = "version: 1\nimages:\n  a: b\n"
+    assert len({whole, *(change(whole) for change in LOCKS.values())}) == 1 + len(LOCKS)

@@ -1,0 +1,71 @@
+"""Who can open a lock can hold it: it is for its account alone, and a note says who holds it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lockstep.onhost.core import file_lock, process
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_nobody_else_can_open_it_also_where_an_earlier_version_made_it(
+    tmp_path: Path, old: bool
+) -> None:
+    path = tmp_path / "jobs/switch.lock"
+    if old:
+        path.parent.mkdir()
+        path.touch(mode=0o644)
+    umask = os.umask(0)
+    try:
+        with file_lock.held(path):
+            assert mode(path) == 0o600
+    finally:
+        os.umask(umask)
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "theirs").touch(mode=0o644)
+    (tmp_path / "lock").symlink_to("theirs")
+    with pytest.raises(OSError), file_lock.held(tmp_path / "lock"):
+        pass
+    assert mode(tmp_path / "theirs") == 0o644
+
+
+def test_the_note_is_there_while_it_is_held_and_after_no_end_of_it(tmp_path: Path) -> None:
+    path = tmp_path / "switch.lock"
+    with pytest.raises(KeyError), file_lock.noted(path, {"user": "anna"}, mode=0o644):
+        assert (file_lock.holder(path) or {})["user"] == "anna"
+        assert mode(tmp_path / "switch.json") == 0o644
+        raise KeyError
+    assert file_lock.holder(path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_note_of_one_that_was_killed_names_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "switch.lock"
+    running = subprocess.Popen(["sleep", "60"])
+    start = process.start_of(running.pid)
+    note = tmp_path / "switch.json"
+    note.write_text(f'{{"pid": {running.pid}, "start": {start}, "user": "anna"}}')
+    assert file_lock.holder(path)
+    running.kill()
+    running.wait()
+    assert file_lock.holder(path) is None
+    # Its number was given out again.
+    note.write_text(f'{{"pid": {os.getpid()}, "start": {start}, "user": "anna"}}')
+    assert file_lock.holder(path) is None
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pid": "x", "start": 1}', '{"pid": null}'])
+def test_a_damaged_note_names_nobody(tmp_path: Path, text: str) -> None:
+    (tmp_path / "switch.json").write_text(text)
+    assert file_lock.holder(tmp_path / "switch.lock") is None

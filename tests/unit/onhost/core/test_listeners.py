@@ -1,0 +1,43 @@
+"""Who listens where, by the tables of this machine's own kernel."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+
+from lockstep.onhost.core import listeners
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_a_listening_socket_is_found_with_its_process_and_account(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family) as server:
+        port = server.getsockname()[1]
+        [one] = listeners.at_port(port)
+        assert (one.protocol, one.address, one.uid) == ("tcp", address, os.geteuid())
+        assert os.getpid() in one.processes
+    assert listeners.at_port(port) == []
+
+
+def test_a_connection_is_no_listener() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+    ):
+        assert listeners.at_port(client.getsockname()[1]) == []
+
+
+def test_of_a_socket_that_others_have_too_all_are_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        child = os.fork()
+        if not child:
+            os.read(os.pipe()[0], 1)
+            os._exit(0)
+        try:
+            [one] = listeners.at_port(server.getsockname()[1])
+            assert {os.getpid(), child} <= set(one.processes)
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)

@@ -1,0 +1,27 @@
+"""What is alive of an engine whose unit counts as stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from onhost_fakes import host_root, put_in_container
+
+from lockstep.onhost.core import config
+from lockstep.onhost.engine import alive
+
+
+def test_the_control_groups_of_unit_and_container_tell_who_lives(tmp_path: Path) -> None:
+    about = {"unit": "vllm-qwen36.service", "url": "http://127.0.0.1:1", "model": "m"}
+    about |= {"memory_gib": 1.0, "start_timeout_s": 60, "container": "vllm-qwen36"}
+    paths = host_root(tmp_path / "root", {"qwen": about})
+    qwen = config.load_host(paths.targets).target("qwen")
+    assert alive.left_of(qwen, paths) == alive.processes(qwen, paths) == []
+
+    (paths.proc / "12").mkdir()
+    (paths.proc / "12/cgroup").write_text("0::/system.slice/vllm-qwen36.service\n")
+    put_in_container(paths, "vllm-qwen36", 13, 14)
+    assert alive.processes(qwen, paths) == [12, 13, 14]
+    assert alive.left_of(qwen, paths) == [
+        "processes 12 of stopped vllm-qwen36.service",
+        "processes 13, 14 in container vllm-qwen36 outlived vllm-qwen36.service",
+    ]

@@ -1,0 +1,200 @@
+"""Who holds the GPU's memory is named with what stops it; what is ours is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from onhost_fakes import FakeDocker, host_root, write_targets
+
+from lockstep.onhost.core import config, errors, runner
+from lockstep.onhost.engine import gpu_holders
+
+SYNC, OURS = "a" * 64, "b" * 64
+VLLM = {
+    "unit": "vllm.service",
+    "url": "http://127.0.0.1:30001",
+    "model": "qwen",
+    "memory_gib": 67.0,
+    "start_timeout_s": 1800,
+}
+
+
+class Spark:
+    """A host whose driver names processes; `shows` says which."""
+
+    def __init__(self, tmp_path, monkeypatch) -> None:
+        self.paths = host_root(tmp_path / "root", {"qwen": VLLM})
+        self.docker = FakeDocker(self.paths.docker_socket)
+        self.docker.answers["/containers/json"] = [
+            {"Id": SYNC, "Names": ["/vllm-qwen36-35b-a3b"], "Image": "vllm/vllm-openai:v0.28.0"},
+            {"Id": OURS, "Names": ["/sglang"], "Image": "x", "Labels": {"lockstep.unit": "sglang"}},
+        ]
+        self.program = tmp_path / "bin/nvidia-smi"
+        self.program.parent.mkdir()
+        self.does("exit 0")
+        monkeypatch.setenv("PATH", f"{self.program.parent}:/usr/bin:/bin")
+
+    def does(self, script: str) -> None:
+        self.program.write_text(f"#!/bin/sh\n{script}\n")
+        self.program.chmod(0o755)
+
+    def process(self, pid: int, group: str, *argv: str) -> None:
+        folder = self.paths.proc / str(pid)
+        folder.mkdir()
+        (folder / "cgroup").write_text(f"0::{group}\n")
+        (folder / "cmdline").write_text("".join(f"{word}\0" for word in argv))
+
+    def shows(self, *lines: str) -> list[str]:
+        self.does("cat <<'END'\n" + "\n".join(lines) + "\nEND")
+        return [str(each) for each in self.foreign()]
+
+    def foreign(self) -> list[gpu_holders.Holder]:
+        return gpu_holders.foreign(config.load_host(self.paths.targets), self.paths)
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    spark = Spark(tmp_path, monkeypatch)
+    yield spark
+    spark.docker.close()
+
+
+def test_the_container_that_nvidia_sync_starts_is_named_with_its_app(spark):
+    spark.process(71, f"/system.slice/docker-{SYNC}.scope", "VLLM::EngineCore")
+    assert spark.shows("71, VLLM::EngineCore, 61440") == [
+        "container vllm-qwen36-35b-a3b (NVIDIA Sync's vLLM) holds 60.0 GiB on the GPU: stop it in "
+        "NVIDIA Sync, tab Models (port 18765), or `docker stop vllm-qwen36-35b-a3b`"
+    ]
+
+
+def test_processes_of_one_unit_are_one_and_the_largest_comes_first(spark):
+    for pid in (5, 6):
+        spark.process(pid, "/system.slice/ollama.service", "/usr/local/bin/ollama", "runner")
+    spark.process(7, "/user.slice/user-1000.slice/session-3.scope", "python3", "/home/x/train.py")
+    assert spark.shows(
+        "7, python3, 1024", "5, /usr/local/bin/ollama, 20480", "6, /usr/local/bin/ollama, 20480"
+    ) == [
+        "ollama.service (Ollama) holds 40.0 GiB on the GPU: `ollama ps`, then `ollama stop MODEL`, "
+        "or `sudo systemctl stop ollama.service`",
+        "python3, process 7 holds 1.0 GiB on the GPU: `sudo kill 7`",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argv", "known"),
+    [
+        (("python3", "/home/x/ComfyUI/main.py"), "ComfyUI"),
+        (("/opt/llama.cpp/build/bin/llama-server", "-m", "x.gguf"), "llama.cpp"),
+        (("/home/x/.lmstudio/bin/lms", "server"), "LM Studio"),
+        (("python3", "-m", "sglang.launch_server"), "SGLang"),
+        (("sglang::scheduler",), "SGLang"),
+        (("/home/x/venv/bin/vllm", "serve", "org/model"), "vLLM"),
+        (("trtllm-serve", "x"), "TensorRT-LLM"),
+        (("python3", "kokoro_server.py"), "a text-to-speech engine"),
+    ],
+)
+def test_engines_that_people_run_are_known(spark, argv, known):
+    spark.process(9, "/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", *argv)
+    (said,) = spark.shows(f"9, {argv[0]}, 512")
+    assert f"({known})" in said and said.endswith("`sudo kill 9`")
+    assert spark.foreign()[0].matters
+
+
+@pytest.mark.parametrize(
+    ("argv", "used", "matters"),
+    [
+        (("/usr/bin/gnome-shell",), "700", False),
+        (("/usr/bin/dgx-manager",), "3300", False),
+        (("python3", "train.py"), "4096", True),
+        (("python3", "-m", "ipykernel_launcher"), "[N/A]", False),
+    ],
+)
+def test_only_engines_and_what_is_large_matter_beside_a_model(spark, argv, used, matters):
+    spark.process(9, "/system.slice/x.service", *argv)
+    assert spark.shows(f"9, {argv[0]}, {used}")
+    assert spark.foreign()[0].matters is matters
+
+
+def test_ours_are_not_among_them(spark):
+    spark.process(1, "/system.slice/vllm.service", "VLLM::EngineCore")
+    spark.process(2, f"/system.slice/docker-{OURS}.scope", "sglang::scheduler")
+    spark.process(3, "/system.slice/lockstep-job-engine.service", "python3")
+    assert spark.shows("1, v, 9000", "2, s, 9000", "3, p, 9000") == []
+    # Until the first deploy only a container's label says so.
+    assert [each.place for each in gpu_holders.foreign(None, spark.paths)] == ["vllm.service"]
+
+
+def test_a_container_of_cgroupfs_is_one_too(spark):
+    spark.process(71, f"/docker/{SYNC}", "python3")
+    assert spark.shows("71, python3, 1024")[0].startswith("container vllm-qwen36-35b-a3b")
+
+
+def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):
+    spark.docker.close()
+    spark.paths.docker_socket.unlink(missing_ok=True)
+    spark.process(71, f"/system.slice/docker-{OURS}.scope", "python3")
+    spark.process(72, "/system.slice/ollama.service", "ollama")
+    assert [each[:14] for each in spark.shows("71, p, 1024", "72, o, 1024")] == ["ollama.service"]
+
+
+@pytest.mark.parametrize("used", ["[N/A]", "N/A", "[Not Supported]", "Not Supported", ""])
+def test_a_size_that_the_driver_does_not_tell_is_unknown(spark, used):
+    spark.process(5, "/system.slice/ollama.service", "ollama")
+    (said,) = spark.shows(f"5, /usr/local/bin/ollama, {used}")
+    assert said.startswith("ollama.service (Ollama) holds memory of unknown size on the GPU: ")
+
+
+@pytest.mark.parametrize("line", ["", "No running processes found", "[N/A], [N/A], [N/A]"])
+def test_lines_that_name_no_process_name_nobody(spark, line):
+    assert spark.shows(line) == []
+
+
+def test_a_process_that_is_gone_is_named_as_the_driver_does(spark):
+    assert spark.shows("4711, /opt/a, b, 2048") == [
+        "a, b, process 4711 holds 2.0 GiB on the GPU: `sudo kill 4711`"
+    ]
+
+
+def test_without_a_driver_nobody_is_named(spark):
+    spark.program.unlink()
+    assert spark.foreign() == []
+
+
+def test_a_driver_that_hangs_or_fails_is_told_in_time(spark, monkeypatch):
+    monkeypatch.setattr(gpu_holders, "LIMIT_S", 0.2)
+    host = config.load_host(spark.paths.targets)
+    spark.does("exec sleep 60")
+    (said,) = gpu_holders.in_words(host, spark.paths)
+    assert "cannot be told (nvidia-smi did not answer" in said
+    spark.does("echo NVIDIA-SMI has failed; exit 9")
+    (said,) = gpu_holders.in_words(host, spark.paths)
+    assert "(nvidia-smi ended with 9: NVIDIA-SMI has failed)" in said
+
+
+def test_a_program_that_cannot_be_killed_is_not_waited_for(monkeypatch):
+    started = []
+
+    class Stuck(subprocess.Popen):
+        def kill(self) -> None:
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Stuck)
+    monkeypatch.setattr(runner, "_KILLED_S", 0.01, raising=False)
+    with pytest.raises(errors.Problem, match="did not answer"):
+        runner.run([sys.executable, "-c", "import time; time.sleep(60)"], timeout=0.2)
+    (child,) = started
+    assert child.poll() is None
+    subprocess.Popen.send_signal(child, 9)
+    child.wait(10)
+
+
+def test_the_reader_answers_before_and_after_a_deploy(spark, monkeypatch):
+    monkeypatch.setattr(gpu_holders.layout, "Paths", lambda: spark.paths)
+    spark.process(1, "/system.slice/vllm.service", "python3")
+    spark.shows("1, python3, 9000")
+    assert gpu_holders.told(None) == []
+    spark.paths.targets.unlink()
+    assert len(gpu_holders.told(None)) == 1
+    write_targets(spark.paths, {"qwen": VLLM})

@@ -1,0 +1,77 @@
+"""What a host says of its records: of a generation that it is to be, and of persons' keys."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.core import layout
+from lockstep.onhost.facts import records
+from lockstep.onhost.gateway.keys import Entry, document
+from lockstep.onhost.records import generations
+
+KEY = "00" * 32
+ANNA = Entry("anna", "2026-11-01T10:00:00Z", 64 * "a")
+
+
+@pytest.fixture
+def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> layout.Paths:
+    paths = layout.Paths(tmp_path)
+    monkeypatch.setattr(layout, "Paths", lambda: paths)
+    return paths
+
+
+def recorded(paths: layout.Paths, digest: str, text: str) -> Path:
+    """The host brought to a generation with one unit and one engine."""
+    unit, engines = paths.root / f"{digest}.service", paths.root / "engines"
+    (engines / digest).mkdir(parents=True, exist_ok=True)
+    current = engines / "current"
+    current.unlink(missing_ok=True)
+    current.symlink_to(engines / digest)
+    unit.write_text(text)
+    unit.chmod(0o644)
+    owned = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
+    file: dict[str, Any] = {"path": str(unit), "text": text, "mode": "0644", **owned}
+    engine = {"folder": str(engines), "id": digest}
+    contents = {"engine": engine, "images": [], "weights": {}, "files": [file]}
+    generations.record(paths, {**contents, "digest": digest, "lock": "l"})
+    return unit
+
+
+def test_a_host_that_is_what_its_record_says_has_no_difference(paths: layout.Paths) -> None:
+    recorded(paths, "aaaa", "one\n")
+    assert records.apart("aaaa") == []
+
+
+def test_each_difference_from_a_record_is_named(paths: layout.Paths) -> None:
+    unit = recorded(paths, "aaaa", "one\n")
+    assert records.apart("bbbb") == ["no record of the generation bbbb"]
+    unit.write_text("by hand\n")
+    unit.chmod(0o600)
+    text, mode = records.apart("aaaa")
+    assert text == f"{unit}: another text" and "not 0644" in mode
+    unit.unlink()
+    assert records.apart("aaaa") == [f"{unit}: No such file or directory"]
+    recorded(paths, "bbbb", "two\n")
+    newest, _, current = records.apart("aaaa")
+    assert newest == "the newest record is generation 2, another one"
+    assert current.endswith("leads to bbbb, not to aaaa")
+
+
+def test_changes_of_persons_keys_leave_the_host_without_their_hashes(paths: layout.Paths) -> None:
+    assert records.persons(KEY) == {"changes": {}, "fault": ""}
+    path = paths.gateway_keys
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(document([ANNA])))
+    found = records.persons(KEY)
+    ((since, revoked, _),) = found["changes"].values()
+    assert (since, revoked) == (ANNA.since, False)
+    assert str(ANNA.sha256) not in json.dumps(found)
+    path.write_text("{")
+    assert "expected a JSON document" in records.persons(KEY)["fault"]

@@ -1,0 +1,85 @@
+"""Requests that are meant to harm, on the wire: each is answered, and none is waited for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from gateway_process import CHAT, OK, Spark, error, running
+
+from lockstep.onhost.gateway.wire import json_object
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+    """A gateway that waits for no body that is not there at once."""
+    with running(tmp_path_factory.mktemp("gateway"), patience_s=0.2) as found:
+        yield found
+
+
+def said(spark: Spark, request: bytes) -> tuple[str, dict[str, str], bytes]:
+    """Everything that comes until the gateway closes: the status, the headers and the body."""
+    with spark.raw() as client:
+        client.sendall(request)
+        answer = b""
+        while chunk := client.recv(65536):
+            answer += chunk
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return status, dict(line.lower().split(": ", 1) for line in lines), body
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"content-length: 100\r\n\r\n{",
+        b"content-length: 100\r\n\r\n",
+        b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n",
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, "/v1/embeddings", "/v1/messages"])
+def test_a_body_that_does_not_end_is_answered_and_its_connection_closed(
+    spark: Spark, path: str, rest: bytes
+) -> None:
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n".encode()
+    status, headers, body = said(spark, head + rest)
+    assert status.startswith("HTTP/1.1 408 ")
+    assert headers["connection"] == "close"
+    assert "the rest of the body did not come" in error(body)["message"]
+    spark.nobody_asked()
+
+
+@pytest.mark.parametrize("twice", ["host: localhost", "origin: http://localhost"])
+def test_who_a_request_is_for_is_said_once(spark: Spark, twice: str) -> None:
+    lines = ["GET /v1/models HTTP/1.1", "host: localhost", twice, twice, "connection: close"]
+    status, _, body = said(spark, "\r\n".join([*lines, "", ""]).encode())
+    assert status.startswith("HTTP/1.1 400 "), body
+
+
+@pytest.mark.parametrize(
+    ("keys", "status"),
+    [(json_object.MEMBERS, 200), (json_object.MEMBERS + 1, 400)],
+)
+@pytest.mark.parametrize("same", [True, False])
+def test_an_object_has_a_bound_of_members(spark: Spark, keys: int, status: int, same: bool) -> None:
+    members = [f'"{"k" if same else number}": 0' for number in range(keys - 1)]
+    body = "{" + ", ".join(['"model": "qwen"', *members]) + "}"
+    client = spark.client()
+    client.request("POST", CHAT, body)
+    if status == 200:
+        engine = spark.accept()
+        assert json.loads(engine.asked().body)["model"]
+        engine.send(OK)
+    answer = client.getresponse()
+    assert answer.status == status
+    if status == 400:
+        assert "more than 1,000 members" in error(answer.read())["message"]
+        spark.nobody_asked()
+
+
+def test_no_traceback_was_said(spark: Spark) -> None:
+    """The last test of this module: of all that was asked before."""
+    assert "Traceback" not in spark.stop()

@@ -1,0 +1,194 @@
+"""The gateway's side of a connection that is gone, whatever is being sent to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from lockstep.onhost.gateway import server
+from lockstep.onhost.gateway.access import Caller
+from lockstep.onhost.gateway.app import Application
+from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.gateway.forward import Answer
+from lockstep.onhost.gateway.keys import Person
+from lockstep.onhost.gateway.wire import answers
+
+DOOR = Door("local", "127.0.0.1", 8090)
+GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+class Closing(asyncio.Transport):
+    """uvloop's, as far as the end of a connection goes: what is written after it raises."""
+
+    def __init__(self) -> None:
+        super().__init__({"sockname": (DOOR.address, DOOR.port)})
+        self.written: list[bytes] = []
+        self.closing = self.closed = False
+
+    def write(self, data: Any) -> None:
+        if self.closed:
+            raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
+        self.written.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        if self.closed:
+            raise RuntimeError(f"unable to perform operation on {self!r}; the handler is closed")
+
+
+def connected(application: Any) -> tuple[server.Protocol, Closing]:
+    """A connection of the gateway's server before an application."""
+    config = uvicorn.Config(application, http=server.Protocol, lifespan="off", log_config=None)
+    config.load()
+    protocol, transport = server.Protocol(config, ServerState(), {}), Closing()
+    protocol.doors = server.Doors([DOOR])
+    protocol.connection_made(transport)
+    return protocol, transport
+
+
+def leave(protocol: server.Protocol, transport: Closing) -> None:
+    """The client's end of the connection, as uvloop tells it."""
+    transport.closing = True
+    protocol.connection_lost(None)
+    transport.closed = True
+
+
+async def whole(answer: Answer, send: answers.Send) -> None:
+    await answers.document({})({"type": "http"}, send=send, receive=None)  # type: ignore[arg-type]
+
+
+async def refusal(answer: Answer, send: answers.Send) -> None:
+    refused = answers.Refused(404, "no such path", "path")
+    await answers.refuse(None, send, "openai", refused)  # type: ignore[arg-type]
+
+
+async def events(answer: Answer, send: answers.Send) -> None:
+    await answer.event({"said": "loading"})
+    await answer.event({"said": "hot"})
+    await answer.end()
+
+
+async def comments(answer: Answer, send: answers.Send) -> None:
+    await answer.patiently(asyncio.sleep(0.01))
+
+
+async def broken_off(answer: Answer, send: answers.Send) -> None:
+    answer.started = True
+    await answer.break_off(answers.Refused(502, "the engine gave no answer", "no answer"))
+
+
+@pytest.mark.parametrize("in_line", [0, 1, 2])
+@pytest.mark.parametrize("sending", [whole, refusal, events, comments, broken_off])
+def test_what_is_sent_to_a_client_that_is_gone_goes_nowhere_and_is_no_error(
+    sending: Any, in_line: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> tuple[list[str], list[bytes]]:
+        begun, gone, received = asyncio.Event(), asyncio.Event(), []
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            answer = Answer(send, "openai", 0.001)
+            if sending is broken_off:
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+            begun.set()
+            await gone.wait()
+            await sending(answer, send)
+            received.append((await receive())["type"])
+
+        protocol, transport = connected(application)
+        protocol.data_received(GET * (1 + in_line))
+        await begun.wait()
+        written = list(transport.written)
+        leave(protocol, transport)
+        gone.set()
+        await asyncio.gather(*protocol.tasks)
+        assert transport.written == written
+        return received
+
+    assert asyncio.run(scenario()) == ["http.disconnect"]
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+def test_no_request_begins_on_a_connection_that_is_being_closed() -> None:
+    asked: list[str] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["path"])
+
+    async def scenario() -> list[bytes]:
+        protocol, transport = connected(application)
+        protocol.data_received(GET.replace(b"/", b"/" + b"x" * server.LONGEST_HEAD, 1) + GET * 2)
+        leave(protocol, transport)
+        await asyncio.gather(*protocol.tasks)
+        return transport.written
+
+    written = asyncio.run(scenario())
+    assert [each.partition(b"\r\n")[0] for each in written] == [
+        b"HTTP/1.1 431 Request Header Fields Too Large"
+    ]
+    assert asked == []
+
+
+def test_who_leaves_in_the_middle_of_what_he_wishes_switched_is_no_error() -> None:
+    access = SimpleNamespace(caller=lambda door, headers: Caller(Person("boss", "operate")))
+    nothing: Any = SimpleNamespace(targets={})
+    page: Any = SimpleNamespace(page=nothing, history=nothing)
+    application = Application(
+        gateway=Gateway("spark1", (DOOR,), (), {}),
+        host=nothing,
+        hot=nothing,
+        access=access,  # type: ignore[arg-type]
+        peers=nothing,
+        counts=nothing,
+        swaps=nothing,
+        page=page,
+        authority=nothing,
+    )
+    sent: list[answers.Message] = []
+
+    async def receive() -> answers.Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: answers.Message) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/switch",
+        "headers": [],
+        "state": {"door": DOOR},
+    }
+    asyncio.run(application(scope, receive, send))
+    assert sent == []
+
+
+def test_who_came_just_before_the_end_is_answered() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await answers.document({})(scope, receive, send)
+
+    async def scenario() -> tuple[bool, list[bytes], bool]:
+        protocol, transport = connected(application)
+        protocol.shutdown()
+        waits = not transport.closing
+        protocol.data_received(GET)
+        await asyncio.gather(*protocol.tasks)
+        protocol.shutdown()
+        return waits, transport.written, transport.closing
+
+    waits, written, closes = asyncio.run(scenario())
+    assert waits and closes
+    assert written[0].startswith(b"HTTP/1.1 200 ")
