@@ -10,11 +10,12 @@ from stack import Host, Stack
 KEPT = "/root/kept"
 # Earlier images of DGX OS: NVIDIA's hook alone, no runtime and no CDI file.
 HOOK_ONLY = (
-    f"mkdir {KEPT} && cp /etc/docker/daemon.json {KEPT}/ && mv /etc/cdi {KEPT}/cdi"
+    f"mkdir {KEPT} && cp -p /etc/docker/daemon.json {KEPT}/ && mv /etc/cdi {KEPT}/cdi"
     " && python3 -c \"import json; p = '/etc/docker/daemon.json'; d = json.load(open(p));"
     " del d['runtimes'], d['features']; json.dump(d, open(p, 'w'))\" && systemctl reload docker"
 )
-BACK = f"cp {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
+# With its time: a file younger than Docker would be a difference for the tests after this one.
+BACK = f"cp -p {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
 # The lab has Docker 26. Before it stands what answers as 29 does; the toolkit has a second program.
 DOCKER_29 = """cat > /root/docker29.py <<'END'
 import http.client, http.server, json, socket, socketserver
