@@ -788,7 +788,7 @@ GUARDS = (
     Guard(
         "a default floor ends no engine that fits",
         "lockstep/fit/fit.py",
-        "min(_LOADING_GIB, max(_SERVING_GIB, half))",
+        "min(_LOADING_GIB, max(SERVING_GIB, half))",
         "_LOADING_GIB",
         "tests/unit/units/test_targets_json.py",
     ),

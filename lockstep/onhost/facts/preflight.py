@@ -34,9 +34,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     """Everything; its parts are waited for at once, because each asks other programs. Asked:
     "paths" whose disk counts, "needs" (what is fetched → the folders and files that show that it is
     here), "reach" (address → what would be fetched from it: one from which nothing is needed any
-    more is not tried), "packages", "ports", "models", "images", "cache", "accounts", "sysctls", "fabric",
-    "docker", "docker_client" (the program that units call), "netplan" (its file), "tls" (see
-    there).
+    more is not tried), "packages", "ports", "models", "images", "cache", "accounts", "sysctls",
+    "fabric", "docker", "docker_client" (the program that units call), "netplan" (its file), "tls"
+    (see there).
     """
     # At once: they wait for other programs, and each address that is silent takes its time-out.
     with ThreadPoolExecutor(16) as pool:
