@@ -23,7 +23,6 @@ import socket
 import sys
 import time
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner

@@ -100,7 +100,7 @@ class Protocol(HttpToolsProtocol):
             self._answering.message_event.set()
         super().connection_lost(exc)
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]
         """Whether the connection stays open for answers, for the client sends no more.
 
         One that has closed looks the same until something is written to it, so a request that

@@ -490,5 +490,7 @@ ROWS = (
         "eve waits for the gateway's port at all addresses: never hers, or told",
         partial(gateway_port, host="0.0.0.0"),
     ),
-    Row("P8", "eve waits for Open WebUI's port: status names her, and no start is hers", webui_port),
+    Row(
+        "P8", "eve waits for Open WebUI's port: status names her, and no start is hers", webui_port
+    ),
 )
