@@ -23,7 +23,7 @@ def claims() -> list[tuple[str, str]]:
     assert found
     lines = [line.strip("|").split("|") for line in found[1].splitlines() if line[:1] == "|"]
     tables = [[cell.strip() for cell in line] for line in lines]
-    return [(" ".join(line[:-1]), line[-1]) for line in tables if not set(line[-1]) <= {"-"}]
+    return [(" ".join(line[:-1]), line[-1]) for line in tables if not re.fullmatch("-+", line[-1])]
 
 
 CLAIMS = [(said, by) for said, by in claims() if by != "held by"]
