@@ -242,7 +242,8 @@ def _gateway_problems(gateway: units.Unit, ports: units.Unit) -> list[str]:
 
 def _webui_problems(webui: units.Unit, closely: bool) -> list[str]:
     """Why Open WebUI does not start: its journal names who else listens at its port."""
-    if not webui.installed or webui.state not in ("failed", "restarting"):
+    again = webui.state == "loading" and webui.restarts
+    if not webui.installed or not (again or webui.state in ("failed", "restarting")):
         return []
     why = _failure(webui) if closely else webui.failure
     return [f"Open WebUI is down: {why}. Remedy: journalctl -u {webui.name} says more"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from functools import partial
@@ -309,8 +310,12 @@ def webui_port(site: Site) -> str:
     answer = site.one.run("curl -sS --max-time 5 -d 'password=secret' 127.0.0.1:8080/api/v1/auths")
     seen = site.saw("fake")
     if "EVE HAS" in seen:
-        said = " ".join(site.switch("status").text.split())
-        expect("Open WebUI is down" in said and "of eve)" in said, f"status: {said[-300:]}")
+        until(
+            lambda: re.search(
+                r"Open WebUI is down: .* of eve\)", " ".join(site.switch("status").text.split())
+            ),
+            "status says that Open WebUI is down, and names her",
+        )
         site.signal("fake", 9)
         site.one.root("systemctl reset-failed open-webui; systemctl restart open-webui", 200)
         return "hers, as it stands in docs/security.md; status names her, and it is back afterwards"
