@@ -55,7 +55,9 @@ class Forks:
             try:
                 code = self._asking.recv(16)
             except TimeoutError:
+                # The run with it; the next one has another.
                 os.killpg(self._process.pid, signal.SIGKILL)
+                forks.cache_clear()
                 raise
             assert code, "the process that runs pyinfra has ended"
             out.seek(0)
