@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
 
 # gevent replaces these when pyinfra is imported: the process that is forked runs none of it.
 from os import fork, waitpid  # isort: skip
@@ -71,21 +70,27 @@ def forks(folder: Path, path: str) -> Forks:
     return Forks(folder, path)
 
 
-#: What a module drew by chance as it was imported → that module's names, and the size asked for.
-_drawn: dict[str, tuple[dict[str, Any], int]] = {}
+#: What modules drew by chance as they were imported → the size asked for.
+_drawn: dict[str, int] = {}
 
 
 def _draw(size: int) -> str:
     value = token_hex(size)
-    _drawn[value] = (sys._getframe(1).f_globals, size)
+    _drawn[value] = size
     return value
 
 
 def _draw_anew() -> None:
-    """Give this run names and keys of its own, as each process that imports the deploy has."""
-    for value, (names, size) in _drawn.items():
-        for name in [name for name, known in names.items() if known == value]:
-            names[name] = token_hex(size)
+    """Give this run names and keys of its own, as each process that imports the deploy has.
+
+    Whoever has imported one from another module gets the same.
+    """
+    anew = {value: token_hex(size) for value, size in _drawn.items()}
+    for module in list(sys.modules.values()):
+        names = vars(module)
+        for name, value in list(names.items()):
+            if type(value) is str and value in anew:
+                names[name] = anew[value]
 
 
 def _import() -> None:
