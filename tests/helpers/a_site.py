@@ -1,4 +1,4 @@
-"""Two Sparks in memory and deploys to them, by the real pyinfra command."""
+"""Two Sparks in memory and deploys to them, by pyinfra's own command."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import copy
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 from fake_spark import HOSTS
+from forked_pyinfra import forks
 
 REPOSITORY = Path(__file__).parents[2]
-PYINFRA = Path(sys.executable).with_name("pyinfra")
 
 
 class Site:
@@ -37,19 +36,11 @@ class Site:
         state = self.repository / "state.json"
         state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
         folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
-        done = subprocess.run(
-            [PYINFRA, *options, self.inventory, task],
-            cwd=self.repository,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(map(str, folders)),
-                "FAKE_SPARKS": str(state),
-            },
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+        path = os.pathsep.join(map(str, folders))
+        done = forks(self.repository, path).run(
+            [*options, self.inventory, task],
+            {**os.environ, "PYTHONPATH": path, "FAKE_SPARKS": str(state)},
+            limit_s=120,
         )
         self.document = json.loads(state.read_text())
         return done
