@@ -90,7 +90,7 @@ def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_i
         assert key.seal(this.plan.name, whole) == "a"
         # Who has it takes none from a host that lacks the certificate alone.
         assert key.given(this.plan.name, lost) == "a"
-        wanted = {(row.kind, row.item): row.expected for row in expected(this, Seen({}, b""))}
+        wanted = {(row.kind, row.item): row.value for row in expected(this, Seen({}, b"k"))}
         assert wanted["secret", ROOT] == "0644 root:root"
 
 
