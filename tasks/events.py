@@ -1,0 +1,116 @@
+"""Tells the program that started this run how it goes; without one, nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from typing import Any
+
+import gevent
+from gevent.event import AsyncResult
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.state import BaseStateCallback
+from pyinfra.connectors import ssh_util
+from pyinfra.connectors import util as commands
+
+from lockstep.deploy.events import VARIABLE, Asks, Done, Event, Ready, Step, line
+
+
+class _Listener:
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.set_inheritable(False)
+        self._answer: AsyncResult[Any] = AsyncResult()
+        gevent.spawn(self._hear)
+
+    def _hear(self) -> None:
+        for text in self._socket.makefile("r", encoding="utf-8"):
+            self._answer.set(json.loads(text))
+        # Nobody sees what goes on, nor can end it: as if a terminal had been closed.
+        os.kill(os.getpid(), signal.SIGINT)
+
+    def say(self, event: Event) -> None:
+        self._socket.sendall(line(event).encode())
+
+    def ask(self, event: Event) -> Any:
+        self._answer = AsyncResult()
+        self.say(event)
+        return self._answer.get()
+
+
+_listeners: list[_Listener] = []
+
+
+def listen() -> None:
+    """Speak from now on, if somebody hears it."""
+    if descriptor := os.environ.pop(VARIABLE, ""):
+        _listeners.append(_Listener(int(descriptor)))
+        for module in (commands, ssh_util):
+            module.getpass = _password
+
+
+def _password(prompt: str = "") -> str:
+    # Whoever has the terminal asks there, and draws nothing meanwhile.
+    given = ask(Asks(prompt))
+    if given is None:
+        raise PyinfraError("no password was given")
+    return str(given)
+
+
+def heard() -> bool:
+    """Whether somebody hears what is said."""
+    return bool(_listeners)
+
+
+def say(event: Event) -> None:
+    """Say it."""
+    for listener in _listeners:
+        listener.say(event)
+
+
+def ask(event: Ready | Asks) -> Any:
+    """Say it, and wait for the answer."""
+    return _listeners[0].ask(event)
+
+
+class Teller(BaseStateCallback):
+    """Says which operation begins, and what it has done."""
+
+    @staticmethod
+    def operation_start(state: Any, op_hash: str) -> None:
+        """It begins on all hosts."""
+        say(Step(_name(state, op_hash)))
+
+    @staticmethod
+    def operation_end(state: Any, op_hash: str) -> None:
+        """It has ended on all of them."""
+        metas = {
+            host.name: state.get_op_data_for_host(host, op_hash).operation_meta
+            for host in state.inventory
+            if op_hash in state.ops.get(host, {})
+        }
+        ended = {name: meta for name, meta in metas.items() if meta.is_complete()}
+        say(
+            Done(
+                _name(state, op_hash),
+                [name for name, meta in ended.items() if meta.did_change()],
+                [name for name, meta in ended.items() if meta.did_error()],
+            )
+        )
+
+
+def would(state: Any) -> dict[str, list[str]]:
+    """Operation → hosts that it would change, of a run that only looks."""
+    found: dict[str, list[str]] = {}
+    for op_hash in state.get_op_order():
+        for host in state.inventory:
+            data = state.ops.get(host, {}).get(op_hash)
+            if data and data.operation_meta.will_change:
+                found.setdefault(_name(state, op_hash), []).append(host.name)
+    return found
+
+
+def _name(state: Any, op_hash: str) -> str:
+    return ", ".join(sorted(state.get_op_meta(op_hash).names))
