@@ -128,7 +128,9 @@ class _Gate(BaseStateCallback):
     def operation_start(self, state: Any, op_hash: str) -> None:
         if not self.asked and not events.ask(Ready()):
             deploy_lock.released("not agreed to, nothing was touched")
-            raise Refusal("nobody agreed to it; nothing was touched on any host.")
+            refusal = Refusal("Nobody agreed to it. Nothing was touched on any host.")
+            events.say(Refused(str(refusal)))
+            raise refusal
         self.asked = True
 
 

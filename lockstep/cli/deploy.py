@@ -9,10 +9,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE
+from lockstep.core import terminal
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy import child, closing, events
 from lockstep.deploy.course import Course
@@ -67,9 +69,9 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     options = ["--dry", *(["--diff"] if diff else [])] if dry else ["-y"]
     argv = deploy_command(inventory, limit, options)
     path, log = new_log()
-    view = Plain(course, _print, agree=lambda found: _agree(found, yes), password=_password)
+    view = _view(course, yes)
     with log:
-        view.say(f"Lockstep · {_shown(inventory)} · all lines: {_shown(path)}")
+        view.begin(_shown(inventory), _shown(path))
         log.write(f"{shlex.join(argv)}\n")
         code, interrupted = child.follow(argv, inventories.REPOSITORY, dict(os.environ), log, view)
     view.close()
@@ -80,6 +82,18 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     if code == UNUSABLE:
         return UNUSABLE
     return FINDINGS if code or course.failed or course.refused else DONE
+
+
+def _view(course: Course, yes: bool) -> Plain:
+    asking: dict[str, Any] = {"agree": lambda found: _agree(found, yes), "password": _password}
+    console = terminal.console()
+    drawn = console.is_terminal and not console.is_dumb_terminal
+    if drawn and console.encoding.lower().startswith("utf"):
+        # It takes a while to import, and most of those who do not watch are programs.
+        from lockstep.deploy.screen import Screen
+
+        return Screen(course, console, **asking)
+    return Plain(course, _print, **asking)
 
 
 def _agree(found: Sequence[events.Interrupts], yes: bool) -> bool:
@@ -109,7 +123,7 @@ def _end(
     if interrupted:
         at = course.step or "checks"
         yield f"Ended by Ctrl-C at: {at}. `{command}` goes on from there."
-    elif course.failed:
+    elif course.failed and not course.refused:
         yield from closing.failed(course, view.tail, command)
     elif code or course.refused or course.over is None:
         yield from map(paragraph, closing.ended(course, view.tail[""]))

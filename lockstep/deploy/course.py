@@ -28,8 +28,8 @@ BETWEEN = ("Sharing",)
 _STAGE_OF = {part: stage for stage, parts in STAGES.items() for part in parts}
 #: The speed is that of the last so many seconds.
 _SPEED_OF_S = 60.0
-# Hosts tell of downloads each ten seconds; two of these give a speed.
-_SPEED_FROM_S = 5.0
+# Hosts tell of a download each ten seconds: twice gives a speed, and one not told of has ended.
+_SPEED_FROM_S, _TOLD_S = 5.0, 30.0
 
 
 @dataclass
@@ -50,6 +50,11 @@ class Stage:
     changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: bool = False
 
+    def took(self, now: float) -> float:
+        """Seconds that it took, or has taken so far."""
+        ended = now if self.ended is None else self.ended
+        return 0.0 if self.began is None else ended - self.began
+
 
 @dataclass
 class Downloads:
@@ -60,18 +65,17 @@ class Downloads:
     """
 
     each: dict[tuple[str, str], Progress] = field(default_factory=dict)
-    _seen: deque[tuple[float, float]] = field(default_factory=deque)
+    _seen: dict[tuple[str, str], deque[tuple[float, float]]] = field(default_factory=dict)
+    _newest: float = 0.0
 
     def take(self, host: str, progress: Progress, now: float) -> None:
         """Note how far one is."""
-        begun = self.each.get((host, progress.what))
         self.each[host, progress.what] = progress
-        if begun is None:
-            # What was here before it was told of did not come in this time.
-            self._seen.clear()
-        self._seen.append((now, self.have))
-        while now - self._seen[0][0] > _SPEED_OF_S:
-            self._seen.popleft()
+        seen = self._seen.setdefault((host, progress.what), deque())
+        seen.append((now, progress.have))
+        while now - seen[0][0] > _SPEED_OF_S:
+            seen.popleft()
+        self._newest = now
 
     @property
     def have(self) -> float:
@@ -86,10 +90,13 @@ class Downloads:
     @property
     def speed(self) -> float | None:
         """Bytes in a second, None while nobody can tell."""
-        if not self._seen or self._seen[-1][0] - self._seen[0][0] < _SPEED_FROM_S:
-            return None
-        (began, before), (now, have) = self._seen[0], self._seen[-1]
-        return max(0.0, have - before) / (now - began)
+        # Each by its own clock: together, what one host has told and another not yet would count.
+        speeds = [
+            max(0.0, seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
+            for seen in self._seen.values()
+            if self._newest - seen[-1][0] < _TOLD_S and seen[-1][0] - seen[0][0] >= _SPEED_FROM_S
+        ]
+        return sum(speeds) if speeds else None
 
     @property
     def left_s(self) -> float | None:

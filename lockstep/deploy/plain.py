@@ -44,20 +44,30 @@ class Plain:
         self.tail: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_KEPT))
         self._show, self._agree, self._password, self._clock = show, agree, password, clock
         self._spoke = clock()
+        self._failed: set[str] = set()
+
+    def begin(self, inventory: str, log: str) -> None:
+        """Say of what this is, and where all of it is kept."""
+        self.say(f"Lockstep · {inventory} · all lines: {log}")
 
     def line(self, text: str) -> None:
         """Take a line that pyinfra printed."""
         self.tail[""].append(text)
         found = _OF_A_HOST.match(text)
-        if found and found[1] in self.course.hosts:
-            self.tail[found[1]].append(found[2])
+        if found is None:
+            return
+        self.tail[found[1]].append(found[2])
+        if found[1] in self.course.hosts:
             self.course.hear(found[1], found[2].strip(), read_back(found[2]), self._clock())
 
     def event(self, event: events.Event) -> Any:
         """Take an event; the answer, for one that waits for it."""
         if isinstance(event, events.Step):
             # What a host said in an earlier step is not why it fails in this one.
-            self.tail.clear()
+            for host in set(self.course.hosts) - self._failed:
+                self.tail[host].clear()
+        elif isinstance(event, events.Done):
+            self._failed.update(event.failed)
         for stage in self.course.take(event, self._clock()):
             self.ended(stage)
         match event:
@@ -69,9 +79,9 @@ class Plain:
 
     def ended(self, stage: Stage) -> None:
         """A stage is over."""
-        if stage.changed and not stage.failed and stage.began is not None:
-            took = (stage.ended or 0.0) - stage.began
-            self.say(f"{stage.name:<10} {clock_text(took):>7}  {changes_text(stage)}")
+        if stage.changed and not stage.failed:
+            took = clock_text(stage.took(self._clock()))
+            self.say(f"{stage.name:<10} {took:>7}  {changes_text(stage)}")
 
     def tick(self) -> None:
         """Say that something goes on, where nothing was said for a minute."""
@@ -80,7 +90,7 @@ class Plain:
         if stage is None or now - self._spoke < SILENCE_S:
             return
         said = downloads_text(self.course.downloads) or self.course.step
-        self.say(f"{stage.name:<10} {clock_text(now - (stage.began or now)):>7}  … {said}")
+        self.say(f"{stage.name:<10} {clock_text(stage.took(now)):>7}  … {said}")
 
     def interrupted(self) -> None:
         """Say that the run is being ended."""
