@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
+import sys
 from typing import Any
 
 import gevent
 from gevent.event import AsyncResult
+from gevent.fileobject import FileObject
 from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback
 from pyinfra.connectors import ssh_util
@@ -19,24 +20,19 @@ from lockstep.deploy.events import VARIABLE, Asks, Done, Event, Ready, Step, lin
 
 
 class _Listener:
-    def __init__(self, descriptor: int) -> None:
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.set_inheritable(False)
+    def __init__(self) -> None:
         self._answer: AsyncResult[Any] = AsyncResult()
         gevent.spawn(self._hear)
 
     def _hear(self) -> None:
-        for text in self._socket.makefile("r", encoding="utf-8"):
+        for text in FileObject(sys.stdin.fileno(), "r", close=False):
             self._answer.set(json.loads(text))
         # Nobody sees what goes on, nor can end it: as if a terminal had been closed.
         os.kill(os.getpid(), signal.SIGINT)
 
-    def say(self, event: Event) -> None:
-        self._socket.sendall(line(event).encode())
-
     def ask(self, event: Event) -> Any:
         self._answer = AsyncResult()
-        self.say(event)
+        say(event)
         return self._answer.get()
 
 
@@ -45,8 +41,8 @@ _listeners: list[_Listener] = []
 
 def listen() -> None:
     """Speak from now on, if somebody hears it."""
-    if descriptor := os.environ.pop(VARIABLE, ""):
-        _listeners.append(_Listener(int(descriptor)))
+    if os.environ.pop(VARIABLE, ""):
+        _listeners.append(_Listener())
         for module in (commands, ssh_util):
             module.getpass = _password
 
@@ -65,9 +61,9 @@ def heard() -> bool:
 
 
 def say(event: Event) -> None:
-    """Say it."""
-    for listener in _listeners:
-        listener.say(event)
+    """Say it, among what pyinfra prints."""
+    if heard():
+        print(line(event), flush=True)
 
 
 def ask(event: Ready | Asks) -> Any:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, Self
 
 from lockstep.deploy import events
 
@@ -50,22 +50,18 @@ def follow(
         log: Where all that it prints goes.
         view: Who shows it.
     """
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        process = subprocess.Popen(
-            argv,
-            cwd=folder,
-            env={**environment, events.VARIABLE: str(theirs.fileno())},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            pass_fds=(theirs.fileno(),),
-            # A terminal's Ctrl-C comes to us; we end it once, and in order.
-            process_group=0,
-        )
-        theirs.close()
-        following = _Following(process, ours, log, view)
-        interrupted = False
+    process = subprocess.Popen(
+        argv,
+        cwd=folder,
+        env={**environment, events.VARIABLE: "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        # A terminal's Ctrl-C comes to us; we end it once, and in order.
+        process_group=0,
+    )
+    interrupted = False
+    with process, _Following(process, log, view) as following:
         while True:
             try:
                 following.to_end()
@@ -81,46 +77,50 @@ def follow(
 
 
 class _Following:
-    """Reads a child's output and events as they come."""
+    """Reads a child's lines and events as they come."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], ours: socket.socket, log: IO[str], view: View
-    ) -> None:
-        assert process.stdout
-        self._process, self._ours, self._log, self._view = process, ours, log, view
-        self._rest = {"output": b"", "events": b""}
+    def __init__(self, process: subprocess.Popen[bytes], log: IO[str], view: View) -> None:
+        assert process.stdin and process.stdout
+        self._process, self._log, self._view = process, log, view
+        self._answers, self._said = process.stdin, process.stdout
+        self._rest = b""
         self._selector = selectors.DefaultSelector()
-        self._selector.register(process.stdout, selectors.EVENT_READ, ("output", self._output))
-        self._selector.register(ours, selectors.EVENT_READ, ("events", self._event))
+        self._selector.register(self._said, selectors.EVENT_READ)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._selector.close()
 
     def to_end(self) -> None:
         """Until the child has ended and nothing more comes of it."""
-        while self._selector.get_map():
-            ready = self._selector.select(_TICK_S)
-            for key, _ in ready:
-                name, take = key.data
-                data = os.read(key.fd, _CHUNK)
+        while True:
+            if self._selector.select(_TICK_S):
+                data = os.read(self._said.fileno(), _CHUNK)
+                *whole, self._rest = (self._rest + data).split(b"\n")
+                for line in whole:
+                    self._take(line.decode("utf-8", "replace"))
                 if not data:
-                    self._selector.unregister(key.fileobj)
-                self._lines(name, data, take)
-            # What it started may hold its output open, and has nothing to say.
-            if not ready and self._process.poll() is not None:
+                    return
+            elif self._process.poll() is not None:
+                # What it started may hold its output open, and has nothing to say.
                 return
             self._view.tick()
 
-    def _lines(self, name: str, data: bytes, take: Callable[[str], None]) -> None:
-        *whole, self._rest[name] = (self._rest[name] + data).split(b"\n")
-        for line in whole:
-            take(line.decode("utf-8", "replace"))
-
-    def _output(self, line: str) -> None:
+    def _take(self, line: str) -> None:
+        if line.startswith(events.MARK):
+            self._event(events.read(line))
+            return
         text = _CODES.sub("", line).rpartition("\r")[2].rstrip()
         self._log.write(f"{time.strftime('%H:%M:%S')} {text}\n" if text else "\n")
         self._log.flush()
         self._view.line(text)
 
-    def _event(self, line: str) -> None:
-        event = events.read(line)
+    def _event(self, event: events.Event) -> None:
         answer = self._view.event(event)
         if isinstance(event, events.Ready | events.Asks):
-            self._ours.sendall(json.dumps(answer).encode() + b"\n")
+            # It may have ended meanwhile.
+            with contextlib.suppress(BrokenPipeError):
+                self._answers.write(json.dumps(answer).encode() + b"\n")
+                self._answers.flush()

@@ -167,12 +167,12 @@ class Course:
                 self.interrupts.append(event)
             case events.Step(name=name):
                 part, _, what = name.partition(" | ")
-                self.step, self.stepped = what or part, now
                 self.last.clear()
                 stage = _STAGE_OF.get(part)
                 if stage and (self._now is None or self._now.name != stage):
                     yield from self._leave(now)
                     self._enter(stage, now)
+                self.step, self.stepped = what or part, now
             case events.Done(name=name, changed=changed, failed=failed) if self._now:
                 what = name.partition(" | ")[2] or name
                 if changed:

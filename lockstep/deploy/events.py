@@ -1,7 +1,7 @@
 """What a deploy says to the program that started it: lines of JSON, one event each.
 
-They go over a socket that the deploy inherits, whose descriptor `VARIABLE` names. `Ready` and
-`Asks` wait for an answer, a line of JSON as well.
+They stand among all else that it prints, in their order, where `VARIABLE` is set; `MARK` tells them
+from that. `Ready` and `Asks` wait for an answer, a line of JSON on standard input.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 from lockstep.deploy.summary import HostOutcome
 
 VARIABLE = "LOCKSTEP_EVENTS"
+#: As RFC 7464 has it: what no program prints.
+MARK = "\x1e"
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,13 @@ _KINDS: dict[str, type[Any]] = {
 
 
 def line(event: Event) -> str:
-    """An event as a line."""
-    return json.dumps({"event": type(event).__name__, **asdict(event)}, default=list) + "\n"
+    """An event as a line, without its end."""
+    return MARK + json.dumps({"event": type(event).__name__, **asdict(event)}, default=list)
 
 
 def read(text: str) -> Event:
-    """The event of a line."""
-    found = json.loads(text)
+    """The event of a line that begins with `MARK`."""
+    found = json.loads(text.removeprefix(MARK))
     kind = found.pop("event")
     if kind == Over.__name__:
         found["outcomes"] = [HostOutcome(**each) for each in found["outcomes"]]

@@ -100,4 +100,5 @@ def test_a_view_that_breaks_leaves_no_deploy_that_nobody_sees(
     )
     with pytest.raises(type(broken)):
         child.follow(program, tmp_path, dict(os.environ), io.StringIO(), view)
-    os.waitpid(view.pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(view.pid, 0)
