@@ -75,7 +75,8 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
         log.write(f"{shlex.join(argv)}\n")
         code, interrupted = child.follow(argv, inventories.REPOSITORY, dict(os.environ), log, view)
     view.close()
-    for text in _end(view, code, interrupted, _shown(inventory), dry, diff):
+    different = path.read_text(encoding="utf-8").splitlines() if diff else None
+    for text in _end(view, code, interrupted, _shown(inventory), dry, different):
         _print(text)
     if interrupted:
         return INTERRUPTED
@@ -116,7 +117,12 @@ def _password(prompt: str) -> str | None:
 
 
 def _end(
-    view: Plain, code: int, interrupted: bool, inventory: str, dry: bool, diff: bool
+    view: Plain,
+    code: int,
+    interrupted: bool,
+    inventory: str,
+    dry: bool,
+    log: Sequence[str] | None,
 ) -> Iterator[str]:
     course = view.course
     command = f"lockstep deploy -i {inventory}"
@@ -128,7 +134,7 @@ def _end(
     elif code or course.refused or course.over is None:
         yield from map(paragraph, closing.ended(course, view.tail[""]))
     elif dry:
-        yield from closing.dry(course, diff)
+        yield from closing.dry(course, log)
     else:
         yield from closing.done(course, inventory, time.monotonic())
 

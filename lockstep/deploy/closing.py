@@ -18,6 +18,8 @@ _LAST = 8
 _NOISE = re.compile(
     r"-->|\s*(File \"|Traceback|Loading: |Detected changes may|Error: executed|\^+$)|\s*$"
 )
+# A file that differs, and after it its lines.
+_DIFFERENCE = re.compile(r"\d\d:\d\d:\d\d  {4}((?:\[[^\]]+\] will | {2}).+)")
 _UNREACHED = re.compile(
     r"Authentication error|resolve hostname|Unable to connect|Host key|host key|timed out"
     r"|No route to host|Connection refused|SSH error|Could not connect"
@@ -28,8 +30,7 @@ def done(course: Course, inventory: str, now: float) -> Iterator[str]:
     """What serves, how to start one, where page and chat are; after what people must know."""
     outcomes = [each for each in course.outcomes if each.snapshot]
     names = ", ".join(each.name for each in outcomes)
-    for text in dict.fromkeys(text for each in course.outcomes for text in each.news):
-        yield f"Note: {text}"
+    yield from _notes(course)
     took = clock_text(now - course.began)
     what = "Done" if course.changed else "Nothing to change"
     hot = {each.name: each.snapshot["hot"] for each in outcomes}
@@ -47,6 +48,11 @@ def done(course: Course, inventory: str, now: float) -> Iterator[str]:
     if first:
         yield f"Start one:  lockstep switch {inventory} {first}"
     yield _addresses(outcomes)
+
+
+def _notes(course: Course) -> Iterator[str]:
+    for text in dict.fromkeys(text for each in course.outcomes for text in each.news):
+        yield f"Note: {text}"
 
 
 def _addresses(outcomes: Sequence[HostOutcome]) -> str:
@@ -80,16 +86,23 @@ def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:
         yield f"  {each.host}: {each.model} is hot: {then}{asked}"
 
 
-def dry(course: Course, with_text: bool) -> Iterator[str]:
-    """What a deploy would change and interrupt."""
+def dry(course: Course, log: Sequence[str] | None) -> Iterator[str]:
+    """What a deploy would change and interrupt.
+
+    Args:
+        course: The run that only looked.
+        log: All its lines, where the text of what differs is wanted.
+    """
+    yield from (found[1] for line in log or () if (found := _DIFFERENCE.match(line)))
     would: Mapping[str, Sequence[str]] = course.over.would if course.over else {}
     for name, hosts in would.items():
         part, _, what = name.partition(" | ")
         yield f"would  {', '.join(hosts)}: {what or part}"
-    yield from remarks(course.outcomes)
+    yield from interruptions(course.interrupts)
+    yield from _notes(course)
     if not would:
         yield f"Nothing would change on {', '.join(course.hosts)}."
-    elif not with_text:
+    elif log is None:
         yield "The files are named in the log; --diff shows what differs in them."
 
 

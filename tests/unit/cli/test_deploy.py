@@ -169,13 +169,18 @@ def test_what_it_interrupts_is_said_first_and_needs_a_yes(
 def test_a_dry_run_says_what_would_change_and_restart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    outcome = HostOutcome("spark1", restarts=["vllm-qwen36.service"])
     would = {"Services | Write units": ["spark1", "spark2"]}
-    said = [events.Started(["spark1", "spark2"]), events.Over([outcome], [], would)]
+    over = events.Over([HostOutcome("spark1", news=["a door is closed"])], [], would)
+    said = [events.Started(["spark1", "spark2"]), QWEN, over]
     result = deployed(folder, monkeypatch, said, "--dry")
     assert result.exit_code == 0
-    assert lines(result)[0] == "would  spark1, spark2: Write units"
-    assert "1. spark1: vllm-qwen36.service" in lines(result)
+    assert lines(result) == [
+        "would  spark1, spark2: Write units",
+        "This deploy interrupts:",
+        "  spark1: qwen is hot: it restarts; 3 requests under way",
+        "Note: a door is closed",
+        "The files are named in the log; --diff shows what differs in them.",
+    ]
 
 
 @pytest.mark.parametrize(
