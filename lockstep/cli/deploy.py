@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE
+from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE
 from lockstep.core import terminal
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy import child, closing, events
@@ -39,7 +39,7 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
     show_envvar=True,
     help="The hosts.",
 )
-@click.option("--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated.")
+@LIMIT
 @click.option(
     "--dry", is_flag=True, help="Show what would change and be interrupted; change nothing."
 )

@@ -114,14 +114,14 @@ def changes_text(stage: Stage) -> str:
 
 
 def downloads_text(downloads: Downloads) -> str:
-    """ "58.3 of 95.1 GB, 112 MB/s, about 5 min left"; "" where nothing is fetched."""
-    return ", ".join(_parts(downloads)) if downloads.total else ""
+    """ "58.3 of 95.1 GB, 112 MB/s, about 5 min left"; "" where nothing more is to come."""
+    return ", ".join(_parts(downloads)) if downloads.have < downloads.total else ""
 
 
 def _parts(downloads: Downloads) -> Iterator[str]:
     power, unit = (1e9, "GB") if downloads.total >= 1e9 else (1e6, "MB")
     yield f"{downloads.have / power:.1f} of {downloads.total / power:.1f} {unit}"
-    if downloads.speed is not None and downloads.have < downloads.total:
+    if downloads.speed is not None:
         yield f"{downloads.speed / 1e6:.{0 if downloads.speed >= 1e7 else 1}f} MB/s"
         if downloads.left_s is not None:
             yield f"about {left_text(downloads.left_s)} left"

@@ -126,22 +126,21 @@ def _present(course: Course, stage: Stage, now: float, width: int) -> Iterator[s
         yield f"{head}   {clock_text(stage.took(now))}"
     names = max((len(name) for name in course.last), default=0)
     for host in course.hosts:
-        progress = _latest(fetched, host)
+        progress = _under_way(fetched, host)
         said = _of_host(progress) if progress else course.last.get(host, "")
         if said:
             yield f"    {host:<{names}}  {said}"
 
 
 def _bar(fetched: Downloads) -> str:
-    full = round(_BAR * min(1.0, fetched.have / fetched.total)) if fetched.total else 0
+    full = round(_BAR * fetched.have / fetched.total)
     return "█" * full + "░" * (_BAR - full)
 
 
-def _latest(fetched: Downloads, host: str) -> Progress | None:
-    """What a host fetches now: the last that it told of and that is not whole."""
-    found = [each for (name, _), each in fetched.each.items() if name == host]
-    under_way = [each for each in found if each.have < each.total]
-    return under_way[0] if under_way else found[-1] if found else None
+def _under_way(fetched: Downloads, host: str) -> Progress | None:
+    """The first that a host has told of and that is not whole, None where all is."""
+    found = (each for (name, _), each in fetched.each.items() if name == host)
+    return next((each for each in found if each.have < each.total), None)
 
 
 def _of_host(progress: Progress) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +35,32 @@ class Site:
         With `--dry` and without `-y`, which would leave out what pyinfra finds to change.
         """
         options += () if "--dry" in options else ("-y",)
+        return self._run([str(PYINFRA), *options, self.inventory, task], changes)
+
+    def quiet_deploy(self, *options: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+        """`lockstep deploy -i INVENTORY`, where nobody watches and nobody can be asked."""
+        program = [sys.executable, "-m", "lockstep.cli.main", "deploy", "-i", self.inventory]
+        return self._run([*program, *options], changes)
+
+    def _run(
+        self, argv: Sequence[str], changes: Mapping[str, Any]
+    ) -> subprocess.CompletedProcess[str]:
         state = self.repository / "state.json"
         state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
         folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
         done = subprocess.run(
-            [PYINFRA, *options, self.inventory, task],
+            argv,
             cwd=self.repository,
             env={
                 **os.environ,
                 "PYTHONPATH": os.pathsep.join(map(str, folders)),
                 "FAKE_SPARKS": str(state),
+                "XDG_STATE_HOME": str(self.repository / "state"),
             },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
             check=False,
         )
         self.document = json.loads(state.read_text())
