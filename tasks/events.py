@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from typing import Any
 
@@ -27,8 +26,9 @@ class _Listener:
     def _hear(self) -> None:
         for text in FileObject(sys.stdin.fileno(), "r", close=False):
             self._answer.set(json.loads(text))
-        # Nobody sees what goes on, nor can end it: as if a terminal had been closed.
-        os.kill(os.getpid(), signal.SIGINT)
+        # Nobody sees what goes on, nor can end it. Hosts know a deploy whose process is gone, and an
+        # orderly end could wait for the step that is under way.
+        os._exit(1)
 
     def ask(self, event: Event) -> Any:
         self._answer = AsyncResult()

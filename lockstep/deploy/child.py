@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import selectors
@@ -20,6 +21,8 @@ from lockstep.deploy import events
 _CODES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _TICK_S = 0.25
 _CHUNK = 65536
+#: pyinfra has this long to end after Ctrl-C, seconds; it may wait for the step that is under way.
+PATIENCE_S = 10.0
 
 
 class View(Protocol):
@@ -69,6 +72,7 @@ def follow(
             except KeyboardInterrupt:
                 process.send_signal(signal.SIGTERM if interrupted else signal.SIGINT)
                 interrupted = True
+                following.give_up_at = time.monotonic() + PATIENCE_S
                 view.interrupted()
             except BaseException:
                 # Without us nobody would see how it goes.
@@ -84,6 +88,7 @@ class _Following:
         self._process, self._log, self._view = process, log, view
         self._answers, self._said = process.stdin, process.stdout
         self._rest = b""
+        self.give_up_at = math.inf
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._said, selectors.EVENT_READ)
 
@@ -106,6 +111,8 @@ class _Following:
             elif self._process.poll() is not None:
                 # What it started may hold its output open, and has nothing to say.
                 return
+            if time.monotonic() > self.give_up_at:
+                self._process.kill()
             self._view.tick()
 
     def _take(self, line: str) -> None:

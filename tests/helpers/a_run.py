@@ -32,6 +32,8 @@ for said in json.loads(sys.argv[1]):
         sys.exit(said)
     elif said == "WAIT":
         signal.pause()
+    elif said == "DEAF":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     elif said == "LEAVE A CHILD":
         os.fork() or time.sleep(600)
     else:

@@ -76,6 +76,15 @@ def test_ctrl_c_ends_the_deploy_in_order(tmp_path: Path) -> None:
     assert "Exiting upon user request!" in log
 
 
+def test_a_deploy_that_does_not_end_on_ctrl_c_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "PATIENCE_S", 0.5)
+    view = Seen(interrupt_at="go on")
+    ended, _ = follow(tmp_path, view, "DEAF", "go on", "WAIT", "WAIT")
+    assert ended == (-signal.SIGKILL, True)
+
+
 def test_nothing_waits_for_what_a_deploy_left_running(tmp_path: Path) -> None:
     view = Seen()
     ended, _ = follow(tmp_path, view, "LEAVE A CHILD", "said", 0)
