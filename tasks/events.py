@@ -26,7 +26,7 @@ class _Listener:
     def _hear(self) -> None:
         for text in FileObject(sys.stdin.fileno(), "r", close=False):
             self._answer.set(json.loads(text))
-        # Nobody sees what goes on, nor can end it. Hosts know a deploy whose process is gone, and an
+        # Nobody sees what goes on, nor can end it. Hosts know a deploy whose process is gone; an
         # orderly end could wait for the step that is under way.
         os._exit(1)
 

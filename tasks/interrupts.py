@@ -11,7 +11,7 @@ from tasks import base, events, run
 from tasks.facts import host as facts
 from tasks.operations import rollout, services
 
-_HOT = "models.hot"
+_HOT = "ruler.models"
 
 
 def say() -> None:

@@ -440,7 +440,7 @@ class Spark:
     def _read_units(self, asked: list[str]) -> Any:
         return {name: self.state["units"].get(name, UNIT) for name in asked}
 
-    def _read_models_hot(self, asked: None) -> Any:
+    def _read_ruler_models(self, asked: None) -> Any:
         hot = [name for name, unit in self.state["units"].items() if unit.get("generation")]
         return {name: {"name": name, "requests": 2} for name in hot if name.startswith("vllm")}
 

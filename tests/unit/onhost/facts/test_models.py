@@ -10,7 +10,7 @@ import pytest
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.engine import openai_api
-from lockstep.onhost.facts import models
+from lockstep.onhost.facts import ruler
 from lockstep.onhost.systemd import units
 
 QWEN = config.Target("qwen", "qwen.service", "http://127.0.0.1:1", "q", 1.0, 60.0)
@@ -34,7 +34,7 @@ def test_a_model_that_runs_is_told_with_its_requests(monkeypatch: pytest.MonkeyP
         "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:generation_tokens_total 5\n"
     )
     monkeypatch.setattr(openai_api, "counters", lambda *_: counted)
-    assert models.hot(None) == {"qwen.service": {"name": "qwen", "requests": 3}}
+    assert ruler.models(None) == {"qwen.service": {"name": "qwen", "requests": 3}}
 
 
 @pytest.mark.usefixtures("host")
@@ -43,7 +43,7 @@ def test_of_an_engine_that_does_not_answer_nobody_can_tell(monkeypatch: pytest.M
         raise openai_api.NotReady("no answer")
 
     monkeypatch.setattr(openai_api, "counters", silent)
-    assert models.hot(None) == {"qwen.service": {"name": "qwen", "requests": None}}
+    assert ruler.models(None) == {"qwen.service": {"name": "qwen", "requests": None}}
 
 
 def test_a_host_without_a_deploy_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,4 +51,4 @@ def test_a_host_without_a_deploy_has_none(monkeypatch: pytest.MonkeyPatch) -> No
         raise errors.Problem("no such file")
 
     monkeypatch.setattr(config, "load_host", none)
-    assert models.hot(None) == {}
+    assert ruler.models(None) == {}
