@@ -68,7 +68,12 @@ def write(document: Mapping[str, object]) -> StringCommand:
 
 
 class Streamed(Changing):
-    """A command whose output is shown as it comes, so that a long step is seen to be alive."""
+    """A command whose output is shown as it comes, so that a long step is seen to be alive.
+
+    Lines that begin with `repeated` are in the last lines of the run, too.
+    """
+
+    repeated = ""
 
     def run(self, state: Any, host: Any, connector_arguments: Any) -> Any:
         """Run it on the host, printing every line."""
@@ -76,6 +81,9 @@ class Streamed(Changing):
         status, output = host.run_shell_command(
             self, print_output=True, print_input=state.print_input, **connector_arguments
         )
+        for line in output if self.repeated else ():
+            if line.line.startswith(self.repeated):
+                report.news(host.name, f"{host.name}: {line.line}")
         if not status:
             last = list(output)[-REASON_LINES:]
             report.of(host.name).reason = "\n".join(line.line for line in last)
@@ -83,12 +91,15 @@ class Streamed(Changing):
         return status, CommandOutput([])
 
 
-def job(name: str, argv: Sequence[str], *options: str) -> Streamed:
+def job(name: str, argv: Sequence[str], *options: str, repeated: str = "") -> Streamed:
     """Long work as a transient unit that outlives this connection and never runs twice at once.
 
     `options` are of `job run` ("--uid", "lockstep"); the log is /var/log/lockstep/jobs/NAME.log.
+    `repeated` is how lines begin that the run ends with, too.
     """
-    return Streamed.of(job_words(name, argv, *options))
+    made = Streamed.of(job_words(name, argv, *options))
+    made.repeated = repeated
+    return made
 
 
 def job_words(name: str, argv: Sequence[str], *options: str) -> list[str]:

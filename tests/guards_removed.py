@@ -788,7 +788,7 @@ GUARDS = (
     Guard(
         "a default floor ends no engine that fits",
         "lockstep/fit/fit.py",
-        "min(_LOADING_GIB, max(_SERVING_GIB, half))",
+        "min(_LOADING_GIB, max(SERVING_GIB, half))",
         "_LOADING_GIB",
         "tests/unit/units/test_targets_json.py",
     ),
@@ -1286,7 +1286,7 @@ GUARDS = (
     Guard(
         "a key of several hosts is that of the host that made it",
         "tasks/operations/shared_keys.py",
-        "if mine is None or mine != _hash(first.name, key):",
+        "if mine is None or mine != key.given(first.name, _files(first.name)):",
         "if mine is None:",
         "tests/operations/test_cluster_deploy.py",
     ),

@@ -13,7 +13,7 @@ from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, as
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Answer, Host, ask, at_once, choose
-from lockstep.onhost.backup.backup import ONE_DISK
+from lockstep.onhost.backup.backup import BY_HAND, ONE_DISK, TAG
 
 #: Seconds for a backup or a restore: a sftp server may be far away.
 _LIMIT_S = 4 * 3600.0
@@ -76,8 +76,9 @@ def list_(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
 def restore(inventory: Path, host: str, snapshot: str, place: str, yes: bool) -> int:
     """Bring the chats, keys and accepted results of HOST back as they were in SNAPSHOT.
 
-    SNAPSHOT is an id of `lockstep backup list`; without it the newest of a night. The present data
-    of Open WebUI are kept first, and return where those of the backup do not serve.
+    SNAPSHOT is an id of `lockstep backup list`; without it the newest that is not of before an
+    update. The present data of Open WebUI are kept first, and return where those of the backup do
+    not serve.
 
     Exit codes: 0 done; 1 it failed, with the reason; 2 no such backup, nobody agreed, or wrong use.
     """
@@ -106,9 +107,8 @@ def _chosen(host: Host, data: Any, snapshot: str, place: str) -> Any:
             found=places.get(where, {}).get("fault", where),
             remedy=f"Name one of these with --from: {', '.join(places)}.",
         )
-    key, wanted = ("why", "nightly") if snapshot == "latest" else ("id", snapshot)
     for each in places[where]["snapshots"]:
-        if each[key] == wanted:
+        if each["why"] in (TAG, BY_HAND) if snapshot == "latest" else each["id"] == snapshot:
             return each
     remedy = "`lockstep backup list INVENTORY` shows them."
     raise LockstepError("no such backup", where=host.name, found=snapshot, remedy=remedy)

@@ -80,10 +80,14 @@ def _obstacle(inventory: Path, hosts: Sequence[Host], pins: Pins, before: Mappin
     """Why the lock alone does not lead back to what was deployed with it; "" where it does."""
     lacking = missing(wanted([(host.plan.settings, host.plan.targets) for host in hosts]), pins)
     then = {name: each["generation"] for name, each in before.items()}
-    if not lacking and (not then or then == _generations(hosts, pins)):
+    now: dict[str, str] = {} if lacking else _generations(hosts, pins)
+    if not lacking and (not then or then == now):
         return ""
-    plans = [host.plan for host in hosts]
-    found = changed(before, plans, inventories.origins(inventory), inventory.name)
+    # Hosts that are the same generation again have changed in keys that make none.
+    plans = [host.plan for host in hosts if lacking or now[host.name] != then.get(host.name)]
+    others = {host.name for host in hosts} - {plan.name for plan in plans}
+    was = {name: each for name, each in before.items() if name not in others}
+    found = changed(was, plans, inventories.origins(inventory), inventory.name)
     files = list(dict.fromkeys(each.file for each in found))
     lines = [
         "lockstep: rollback moves the lock alone, and more has changed since that was deployed:"

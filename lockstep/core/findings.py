@@ -14,7 +14,7 @@ Severity = Literal["error", "warning"]
 #: These cannot be waived.
 FATAL = frozenset(
     {
-        *("architecture", "docker", "no-account", "no-interface", "no-netplan"),
+        *("architecture", "docker", "no-account", "no-interface", "no-netplan", "no-sysctl"),
         *("key-differs", "key-elsewhere", "not-ours", "twin", "apt-broken"),
     }
 )

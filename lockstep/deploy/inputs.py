@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Any, TypeAlias
 
 from lockstep.host.intended import Intended
 from lockstep.inventory.host import HostPlan
@@ -48,31 +48,41 @@ def inputs(this: Intended) -> dict[str, Any]:
 
 def data_of(plan: HostPlan) -> dict[str, str]:
     """What decides the generation of a host, beside the lock: key → value."""
-    found: dict[str, str] = {}
-    for item in fields(plan.settings):
-        if item.name not in _LEFT_OUT:
-            found |= _flat(item.name, getattr(plan.settings, item.name))
+    found = {key: text for key, text, _ in _flat_settings(plan)}
     for recipe in (recipe for target in plan.targets for recipe in target.recipes):
         text = recipe.path.read_bytes()
         found[f"recipe {recipe.name}"] = hashlib.sha256(text).hexdigest()[:12]
     return found
 
 
-def _flat(key: str, value: object) -> dict[str, str]:
+#: Key, value as text, and whether that is what the key has where nobody gives one.
+_Flat: TypeAlias = Iterator[tuple[str, str, bool]]
+
+
+def _flat_settings(plan: HostPlan) -> _Flat:
+    for item in fields(plan.settings):
+        if item.name not in _LEFT_OUT:
+            yield from _flat(item.name, getattr(plan.settings, item.name), _default(item))
+
+
+def _flat(key: str, value: object, default: object) -> _Flat:
     if is_dataclass(value):
-        value = {item.name: getattr(value, item.name) for item in fields(value)}
-    if isinstance(value, Mapping):
-        found: dict[str, str] = {}
-        for name, item in value.items():
-            found |= _flat(f"{key}.{name}", item)
-        return found
-    if value is None or value == ():
-        return {}
-    text = _LOGIN.sub("", str(value))
-    if "environment" in key:
-        # Of a variable nobody knows whether it is a secret.
-        text = f"a value with SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    return {key: text}
+        for item in fields(value):
+            yield from _flat(f"{key}.{item.name}", getattr(value, item.name), _default(item))
+    elif isinstance(value, Mapping):
+        known = default if isinstance(default, Mapping) else {}
+        for name, each in value.items():
+            yield from _flat(f"{key}.{name}", each, known.get(name, MISSING))
+    elif value is not None and value != ():
+        text = _LOGIN.sub("", str(value))
+        if "environment" in key:
+            # Of a variable nobody knows whether it is a secret.
+            text = f"a value with SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        yield key, text, value == default
+
+
+def _default(item: Field[Any]) -> object:
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def changed(
@@ -82,6 +92,8 @@ def changed(
     inventory: str,
 ) -> list[Change]:
     """Every key of the hosts that is another one than at a deploy, each once for all its hosts.
+
+    What came or went as a whole, as a target does, is one key.
 
     Args:
         before: Host → `inputs` of then.
@@ -97,16 +109,41 @@ def changed(
             found.setdefault(("host", old, new, inventory), []).append(host)
             continue
         was, data = before[host]["data"], data_of(now[host])
+        unsaid = {key for key, _, is_default in _flat_settings(now[host]) if is_default}
         paths = {
             f"recipe {recipe.name}": str(recipe.path)
             for target in now[host].targets
             for recipe in target.recipes
         }
-        for key in sorted({*was, *data}):
-            old, new = was.get(key, NONE), data.get(key, NONE)
-            if old != new:
-                file = paths.get(key) or origins.get(host, {}).get(key.split(".")[0], inventory)
-                found.setdefault((key, old, new, file), []).append(host)
+        for key, old, new in _differing(was, data, unsaid):
+            file = paths.get(key) or origins.get(host, {}).get(key.split(".")[0], inventory)
+            found.setdefault((key, old, new, file), []).append(host)
     return [
         Change(key, old, new, tuple(hosts), file) for (key, old, new, file), hosts in found.items()
     ]
+
+
+def _differing(
+    was: Mapping[str, str], data: Mapping[str, str], unsaid: Collection[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Key, old and new value; `unsaid` are keys that have the value of nobody's word now."""
+    single: dict[str, tuple[str, str]] = {}
+    for key in sorted({*was, *data}):
+        old, new = was.get(key, NONE), data.get(key, NONE)
+        whole = ".".join(key.split(".")[:2])
+        if old == new:
+            continue
+        if key.startswith("targets.") and not _has(was if old == NONE else data, whole):
+            old, new = (NONE if side == NONE else _THERE for side in (old, new))
+            single[whole] = (old, new)
+        elif NONE in (old, new) and (key in unsaid or key.startswith("recipe ")):
+            # A release of Lockstep that reads another key, or a recipe that came with its target.
+            continue
+        else:
+            single[key] = (old, new)
+    for key, (old, new) in single.items():
+        yield key, old, new
+
+
+def _has(keys: Iterable[str], whole: str) -> bool:
+    return any(key.startswith(f"{whole}.") for key in keys)

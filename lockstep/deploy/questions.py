@@ -65,7 +65,10 @@ _NAMED = (
     f"{PROGRAMS}/lockstep/**/*.py",
 )
 #: Patterns of all files and folders ("…/") that any deploy may have made in the folders in which
-#: diff and remove know each file of ours.
+#: diff and remove know each file of ours. Records of generations do not do it: they have what a
+#: deploy writes for the units, neither keys that are made on the host, nor configurations without a
+#: mark (JSON), folders, and what a write that was cut off left. It makes nothing ours outside these
+#: folders, which are ours; what it lacks there counts as somebody else's, and stays.
 EVER_OURS = (
     *_NAMED,
     *(f"{CONFIGURATION}/{name}.json" for name in ("engine", "gateway", "served-weights")),

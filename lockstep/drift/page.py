@@ -8,7 +8,7 @@ from typing import Any
 
 from lockstep.drift.compare import fixable, shown
 from lockstep.drift.report import Report
-from lockstep.drift.view import UNDECIDED, by_hand, counts, summary
+from lockstep.drift.view import UNDECIDED, by_hand, counts, keeping, summary
 from lockstep.files.templating import render as fill
 
 
@@ -20,6 +20,7 @@ def render(report: Report, *, now: float | None = None) -> str:
             "counts": counts(item.severity for item in report.differences if name in item.hosts),
             "unknown": [why for host, why in report.unknown if host == name],
             "commands": by_hand(report.differences).get(name, []),
+            "keeping": keeping(report.differences, name),
         }
         for name in report.hosts
     ]

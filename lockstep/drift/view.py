@@ -15,7 +15,8 @@ from rich.text import Text
 
 from lockstep.drift.compare import RANK, Difference, fixable, shown
 from lockstep.drift.report import Report
-from lockstep.drift.subjects.kind import Severity
+from lockstep.drift.subjects import KINDS
+from lockstep.drift.subjects.kind import Row, Severity
 
 _STYLES = {"error": "bold red", "warning": "yellow", "differs": "magenta", "note": "cyan"}
 #: What to do about what only differs; the first word is their number.
@@ -65,6 +66,8 @@ def table(report: Report, console: Console, fix: Sequence[str]) -> None:
     for host, commands in by_hand(report.differences).items():
         console.print(Text.assemble("By hand, on ", (host, "bold"), ":"))
         _commands(commands, console, width)
+        for sentence in keeping(report.differences, host):
+            console.print(Text(sentence), width=width)
     if undecided := sum(item.how == "decide" for item in report.differences):
         console.print(Text(UNDECIDED.format(undecided)), width=width)
 
@@ -76,6 +79,13 @@ def by_hand(differences: Iterable[Difference]) -> Mapping[str, list[str]]:
         if item.command:
             found.setdefault(item.host, {})[item.command] = None
     return {host: list(commands) for host, commands in found.items()}
+
+
+def keeping(differences: Iterable[Difference], host: str) -> list[str]:
+    """How what is to be undone by hand on a host may stay instead."""
+    asked = (each for each in differences if each.command and each.host == host)
+    sentences = (KINDS[each.kind].keep(Row(each.item, each.expected, each.found)) for each in asked)
+    return [sentence for sentence in sentences if sentence]
 
 
 def _rows(differences: Iterable[Difference]) -> RenderableType:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 from lockstep.core.errors import RecipeError
-from lockstep.fit.fit import fit
+from lockstep.fit.fit import SERVING_GIB, UNSAID, Floors, fit
 from lockstep.models.known_models import USUAL, Knowledge
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -21,6 +22,7 @@ def what_holds(
     knowledge: Knowledge,
     machine: str = USUAL,
     asked: Serving | None = None,
+    floors: Floors = UNSAID,
 ) -> tuple[int, str] | None:
     """How few Sparks (2, 4 or 8) hold the recipe at its context, and split how; None: not eight.
 
@@ -29,7 +31,7 @@ def what_holds(
     every host then, so that splitting the layers among the hosts may hold more.
     """
     asked = asked or serving(recipe)
-    share = knowledge.hardware[machine].gib("highest_utilization")
+    share = _highest_share(knowledge, machine, floors)
     for hosts in (2, 4, 8):
         for tensor, pipeline, how in ((hosts, 1, "tensor"), (1, hosts, "pipeline")):
             spread = replace(
@@ -39,7 +41,8 @@ def what_holds(
                 data_parallel=1,
                 utilization=share,
             )
-            if fit(recipe, knowledge, machine=machine, asked=spread).verdict in ("fits", "tight"):
+            answer = fit(recipe, knowledge, machine=machine, asked=spread, floors=floors)
+            if answer.verdict in ("fits", "tight"):
                 return hosts, how
     return None
 
@@ -50,21 +53,23 @@ def advice(
     knowledge: Knowledge,
     machine: str = USUAL,
     asked: Serving | None = None,
+    floors: Floors = UNSAID,
 ) -> list[str]:
     """Sentences that say what would fit; [] where nothing is known to.
 
-    `asked` is the recipe's settings with what the inventory overrides; None: without.
+    `asked` is the recipe's settings with what the inventory overrides; None: without. `floors` is
+    the least memory that the inventory leaves to the host (`fit`).
     """
     sentences = []
     asked = asked or serving(recipe)
-    answer = fit(recipe, knowledge, machine=machine, asked=asked)
+    answer = fit(recipe, knowledge, machine=machine, asked=asked, floors=floors)
     if answer.verdict == "does not fit" and (
-        less := _on_the_same_hosts(recipe, asked, knowledge, machine)
+        less := _on_the_same_hosts(recipe, asked, knowledge, machine, floors)
     ):
         sentences.append(less)
-    spread = what_holds(recipe, knowledge, machine, asked)
+    spread = what_holds(recipe, knowledge, machine, asked, floors)
     if spread and spread[0] > answer.hosts:
-        share = knowledge.hardware[machine].gib("highest_utilization")
+        share = _highest_share(knowledge, machine, floors)
         with_share = (
             f", with gpu_memory_utilization {share:g}"
             if asked.utilization is not None and asked.utilization < share
@@ -85,23 +90,26 @@ def advice(
         and other.model != recipe.model
         and knowledge.model(other.model).family == family
         and other.lockstep.known_bad is None
-        and _fits(other, knowledge, machine)
+        and _fits(other, knowledge, machine, floors)
     )
     if others:
         sentences.append(f"Of the same family these fit: {', '.join(others)}.")
     return sentences
 
 
-def _on_the_same_hosts(recipe: Recipe, asked: Serving, knowledge: Knowledge, machine: str) -> str:
+def _on_the_same_hosts(
+    recipe: Recipe, asked: Serving, knowledge: Knowledge, machine: str, floors: Floors
+) -> str:
     """Share and context with which it fits where it is, the longest context first; "" for none."""
-    share = knowledge.hardware[machine].gib("highest_utilization")
+    share = _highest_share(knowledge, machine, floors)
     context = asked.context or _own_context(recipe, knowledge)
     if not engine_of(recipe).share:
         return ""
     for part in _PARTS:
         kept = (context or 0) // part // 1024 * 1024
         less = replace(asked, utilization=share, context=kept or asked.context)
-        if fit(recipe, knowledge, machine=machine, asked=less).verdict in ("fits", "tight"):
+        answer = fit(recipe, knowledge, machine=machine, asked=less, floors=floors)
+        if answer.verdict in ("fits", "tight"):
             shorter = f" and a context of {kept} tokens" if part > 1 else ""
             return f"Here it may run with gpu_memory_utilization {share:g}{shorter}."
         if not kept:
@@ -109,13 +117,22 @@ def _on_the_same_hosts(recipe: Recipe, asked: Serving, knowledge: Knowledge, mac
     return ""
 
 
+def _highest_share(knowledge: Knowledge, machine: str, floors: Floors) -> float:
+    """The highest that is known to start, less what the inventory has left free beyond the usual
+    floor, which is in that figure."""
+    hardware = knowledge.hardware[machine]
+    beyond = max([0.0, *(each - SERVING_GIB for each in floors if each is not None)])
+    share = hardware.gib("highest_utilization") - beyond / hardware.gib("memory_total_gib")
+    return max(0.0, math.floor(share * 100 + 1e-9) / 100)
+
+
 def _own_context(recipe: Recipe, knowledge: Knowledge) -> int | None:
     shapes = knowledge.model(recipe.model).architecture
     return shapes.context if shapes else None
 
 
-def _fits(recipe: Recipe, knowledge: Knowledge, machine: str) -> bool:
+def _fits(recipe: Recipe, knowledge: Knowledge, machine: str, floors: Floors) -> bool:
     try:
-        return fit(recipe, knowledge, machine=machine).verdict == "fits"
+        return fit(recipe, knowledge, machine=machine, floors=floors).verdict == "fits"
     except RecipeError:
         return False

@@ -29,7 +29,7 @@ Floors = tuple[float | None, float | None]
 UNSAID: Floors = (None, None)
 # To begin with; no Spark has confirmed them (docs/memory.md, Evidence). A tight recipe loads with
 # less, but not below what earlyoom would end it at: 3 % of 121.7 GiB are 3.7.
-_LOADING_GIB, _SERVING_GIB = 8.0, 4.0
+_LOADING_GIB, SERVING_GIB = 8.0, 4.0
 Verdict = Literal["fits", "tight", "does not fit", "unknown"]
 
 
@@ -73,7 +73,7 @@ class Fit:
     need: Need
     needs_gib: float
     loads_gib: float
-    floors: tuple[float, float] = (_LOADING_GIB, _SERVING_GIB)
+    floors: tuple[float, float] = (_LOADING_GIB, SERVING_GIB)
     budget_gib: float | None = None
     terms: tuple[Term, ...] = ()
     room_gib: tuple[float, float] | None = None
@@ -200,10 +200,10 @@ class _Case:
         loading, serving = self.said
         total = self.machine.gib("memory_total_gib")
         half = (self.machine.at_rest_gib(total) - need.held(total)) / 2
-        usual = round(min(_LOADING_GIB, max(_SERVING_GIB, half)), 2)
+        usual = round(min(_LOADING_GIB, max(SERVING_GIB, half)), 2)
         return (
             usual if loading is None else loading,
-            _SERVING_GIB if serving is None else serving,
+            SERVING_GIB if serving is None else serving,
         )
 
     def never_starts(self, need: Need) -> str:

@@ -130,7 +130,10 @@ def _fit(case: Case, recipes: Mapping[str, Recipe]) -> Iterator[Finding]:
         remedy = "Put its size and shapes into the catalogue: `lockstep model inspect`."
         yield case.warning("fit-unknown", reasons, remedy)
     elif answer.verdict != "fits":
-        remedy = " ".join(advice(case.recipe, recipes, case.knowledge, case.machine, case.asked))
+        sentences = advice(
+            case.recipe, recipes, case.knowledge, case.machine, case.asked, case.floors
+        )
+        remedy = " ".join(sentences)
         if answer.verdict == "tight":
             yield case.warning("fit-tight", reasons, remedy)
         else:

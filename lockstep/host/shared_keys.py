@@ -35,6 +35,7 @@ class SharedKey:
         units: Those that read it when they start.
         mode: Permissions there, octal; a public half is no secret.
         private: Where the host that makes it keeps the other half, for root alone; "": it is one.
+        public: What everybody may read of it, which comes with it; "": nothing.
         own: Whether it is the first host's own, so that no other one can give it.
         announcement: What people must be told of a new one; "": no device of theirs knows it. With
             it, a key that is there is never replaced.
@@ -48,13 +49,15 @@ class SharedKey:
     units: tuple[str, ...]
     mode: str = "0600"
     private: str = ""
+    public: str = ""
     own: bool = False
     announcement: str = ""
 
     def modes(self, host: str) -> dict[str, str]:
         """Path → mode of what a host has of it."""
         own = {self.private: "0600"} if self.private and host == self.hosts[0] else {}
-        return {self.path: self.mode, **own}
+        public = {self.public: "0644"} if self.public else {}
+        return {self.path: self.mode, **own, **public}
 
     def seal(self, host: str, files: Mapping[str, Any] | None) -> str | None:
         """A keyed hash of the key on a host; None where not all of it is there for its owner.
@@ -68,6 +71,10 @@ class SharedKey:
             ):
                 return None
         return str(files[self.path]["seal"]) if files else None
+
+    def given(self, host: str, files: Mapping[str, Any] | None) -> str | None:
+        """A keyed hash of what a host that gives it will give; None where it makes a new one."""
+        return self.seal(host, files) if self.private else self.content(files)
 
     def content(self, files: Mapping[str, Any] | None) -> str | None:
         """A keyed hash of what a host has there, whoever may read it; None where it has nothing."""
@@ -113,6 +120,7 @@ def shared_keys(plan: HostPlan) -> Iterator[SharedKey]:
             command("make-authority", path, *authority.names),
             command("make-authority", "--take", path),
             (tls_unit.UNIT,),
+            public=tls_unit.ROOT,
             announcement=_NEW_AUTHORITY.format(port=plan.settings.gateway.tls_port),
         )
     # The public halves by which a host and the one that keeps its backups know each other.

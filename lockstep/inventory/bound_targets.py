@@ -122,9 +122,7 @@ class BoundTarget:
 
     def overrides_key(self, recipe: Recipe) -> str:
         """Where the inventory sets the keys of one of its recipes."""
-        given, same = self.data.fallback_overrides, recipe.engine == self.recipe.engine
-        own = recipe == self.recipe or (given is None and same)
-        return "overrides" if own else "fallback_overrides"
+        return _overrides_key(self.data, self.recipe, recipe)
 
     def overrides(self, recipe: Recipe) -> dict[str, object]:
         """Recipe keys that the inventory sets for this target, for one of its recipes."""
@@ -269,6 +267,11 @@ def _check_ports(
         users[port] = key
 
 
+def _overrides_key(data: TargetData, own: Recipe, recipe: Recipe) -> str:
+    same = data.fallback_overrides is None and recipe.engine == own.engine
+    return "overrides" if recipe == own or same else "fallback_overrides"
+
+
 def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str) -> BoundTarget:
     key = f"targets.{name}"
     recipe = _recipe(f"{key}.recipe", data.recipe, catalogue, file)
@@ -284,7 +287,8 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
         )
     for each in (recipe, fallback):
         if each is not None:
-            refuse(override_refusals(key, data, each), file)
+            which = _overrides_key(data, recipe, each)
+            refuse(override_refusals(key, data, each, catalogue.values(), which), file)
     image = data.image or recipe.container or None
     if image is not None:
         schema.convert(Image, image, where=file, key=f"{key}: the image", error=InventoryError)

@@ -6,7 +6,9 @@ licence, guard and unit. An override of it would reach some of them alone, so it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 
 from lockstep.inventory.refusals import Refusals
@@ -30,19 +32,33 @@ _TARGET = {each.name: each.name for each in fields(TargetData)} | {
 _RECIPE = {each.name for each in fields(LockstepBlock)} | {
     each.name for each in fields(Recipe) if each.name not in ("name", "path", "hooks")
 }
+# A word in braces, of a command's template.
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_FLAG = re.compile(r"(?<!\S)--?([A-Za-z][\w-]*)")
+# Two flags of one engine differ by a whole word, a slip in letters of words: with this no flag of
+# vLLM 0.32 or SGLang 0.5.9 passes for a slip of one that is known here (2026-11-27).
+_ALIKE = 0.7
 
 
-def override_refusals(key: str, data: TargetData, recipe: Recipe) -> Refusals:
+def override_refusals(
+    key: str, data: TargetData, recipe: Recipe, catalogue: Iterable[Recipe], which: str
+) -> Refusals:
     """Each override of a target that would not reach all who read what it is about.
 
-    `key` is the target's place in the inventory ("targets.qwen").
+    Args:
+        key: The target's place in the inventory ("targets.qwen").
+        data: The target.
+        recipe: One of its recipes.
+        catalogue: Every recipe, for the flags that are known.
+        which: Where the keys of this recipe are, "overrides" or "fallback_overrides".
     """
     engine, ranks = engine_of(recipe), set[str]()
+    given: Mapping[str, object] = getattr(data, which) or {}
     if data.cluster is not None:
         ranks = set(_rank_keys(engine))
-    yield from _wrong_values(f"{key}.overrides", data.overrides, engine)
-    for name, value in data.overrides.items():
-        what, found = f"{key}.overrides.{name}", repr(value)[:60]
+    yield from _wrong_values(f"{key}.{which}", given, engine)
+    for name, value in given.items():
+        what, found = f"{key}.{which}.{name}", repr(value)[:60]
         if _is_one_of(engine, name, _CONTENT) or (
             set(engine.spellings(name)) & {*engine.hub_model}
         ):
@@ -72,6 +88,44 @@ def override_refusals(key: str, data: TargetData, recipe: Recipe) -> Refusals:
             )
         elif name in flags.NOT_FLAGS and "{" + name + "}" not in recipe.command:
             yield Refusal(f"{what} is no flag of an engine", found=found, remedy="Remove it.")
+        elif meant := _meant(name, engine, recipe, catalogue):
+            yield Refusal(
+                f"{what} is no flag of {engine.title} that is known here",
+                found=found,
+                remedy=f"Did you mean {meant!r}?",
+            )
+
+
+def _meant(name: str, engine: Engine, recipe: Recipe, catalogue: Iterable[Recipe]) -> str:
+    """A known key that an unknown one is a slip of; "" for a known one, or one of its own.
+
+    No list has every flag of every release: what is like no other is for the engine's own parser,
+    which the deploy asks before it changes a unit.
+    """
+    known = {
+        *engine.flags,
+        *(word for words in engine.flags.values() for word in words),
+        *_PLACEHOLDER.findall(recipe.command or ""),
+    }
+    for each in (recipe, *catalogue):
+        if each.engine == engine:
+            known |= {*each.defaults, *_FLAG.findall(each.command or "")}
+    keys = {each.lstrip("-").replace("-", "_") for each in known}
+    key = name.replace("-", "_")
+    if {key, key.removeprefix("no_")} & keys:
+        return ""
+    return next((each for each in sorted(keys) if _is_slip(key.lower(), each)), "")
+
+
+def _is_slip(key: str, of: str) -> bool:
+    words, others = key.split("_"), of.split("_")
+    return "".join(words) == "".join(others) or (
+        len(words) == len(others)
+        and all(
+            one == other or difflib.SequenceMatcher(None, one, other).ratio() > _ALIKE
+            for one, other in zip(words, others, strict=True)
+        )
+    )
 
 
 def _wrong_values(key: str, given: Mapping[str, object], engine: Engine) -> Iterator[Refusal]:

@@ -67,5 +67,6 @@ def findings(
         *disks.backups(plan, facts),
         *tls.findings(plan, facts["tls"]),
         *system.accounts(plan, facts["unknown_accounts"]),
+        *system.sysctls(plan, facts["unknown_sysctls"]),
         *foreign.findings(plan, facts["foreign"]),
     ]

@@ -38,6 +38,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
         "ports": list(port_owners(plan)),
         "models": models_of(plan),
         "accounts": [account.name for account in people(settings)],
+        "sysctls": list(settings.sysctls),
         # Network interfaces that the inventory says the host has.
         "fabric": list(
             dict.fromkeys((*fabric.interfaces, *(group.interface for group in plan.groups)))

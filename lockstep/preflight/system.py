@@ -27,6 +27,18 @@ def accounts(plan: HostPlan, unknown: Sequence[str]) -> Iterator[Finding]:
         yield Finding("no-account", "error", plan.name, message, remedy)
 
 
+def sysctls(plan: HostPlan, unknown: Mapping[str, str]) -> Iterator[Finding]:
+    """One finding for each setting that the host's kernel does not have: name → the nearest."""
+    for name, near in unknown.items():
+        message = f"its kernel has no setting {name}, which `sysctls` names"
+        meant = f"Did you mean {near}? " if near else ""
+        remedy = (
+            f"{meant}Correct `sysctls` of the inventory or of group data, or load the module that "
+            "brings it."
+        )
+        yield Finding("no-sysctl", "error", plan.name, message, remedy)
+
+
 def clock(plan: HostPlan, theirs: float, *, now: float | None = None) -> Iterator[Finding]:
     """A clock too far from this machine's; both in seconds since 1970."""
     skew = abs(theirs - (time.time() if now is None else now))

@@ -34,7 +34,7 @@ def backup_units(plan: HostPlan) -> tuple[ManagedFile, ...]:
     text = json.dumps(asdict(found), indent=1) + "\n"
     service = render(
         "units/backup.service.j2",
-        start=command("backup", "now"),
+        start=command("backup", "now", "--nightly"),
         places=[place for place in backup.to if place.startswith("/")],
     )
     timer = render("units/backup.timer.j2", hour=backup.hour)

@@ -122,7 +122,7 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     argv = webui_command(settings, variants, pins)
     unit, image = f"{webui.unit}.service", argv[-1]
     data = (unit, webui.volume, image)
-    url = f"http://{_reachable(webui.bind)}:{webui.port}/health"
+    url = f"http://{_reachable(webui.bind)}:{webui.port}"
     text = keyed(
         "units/webui.service.j2",
         unit=webui.unit,
@@ -131,8 +131,9 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
         docker_config=DOCKER_CONFIG,
         start=argv,
         image=image,
+        alone=command("webui", "alone", url),
         begin=command("webui", "begin", *data),
-        ready=command("webui", "ready", *data, url, "--main-pid"),
+        ready=command("webui", "ready", *data, f"{url}/health", "--main-pid"),
         ended=command("webui", "ended", unit),
         stop_container=_stop_container(webui.unit),
     )

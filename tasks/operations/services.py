@@ -13,7 +13,7 @@ from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
 from lockstep.monitoring import stack
 from lockstep.onhost.facts.units import ON
 from lockstep.system.folders import generation
-from lockstep.units import backup_twin, tls_unit
+from lockstep.units import backup_twin
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.units.docker_run import LABEL
@@ -169,7 +169,6 @@ def left_over() -> list[str] | None:
     keys = {path for key in this.shared_keys for path in key.modes(this.plan.name)}
     keys |= {each.path for each in this.given_secrets}
     keys |= {API_KEY} if this.key_users else set()
-    keys |= {tls_unit.ROOT} if this.plan.authority else set()
     return None if found is None else sorted(set(found).difference(this.paths, keys))
 
 

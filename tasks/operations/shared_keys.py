@@ -53,7 +53,7 @@ def carried() -> Commands:
                     f"more. Remedy: deploy to {', '.join(key.hosts)} together."
                 )
             continue
-        if mine is None or mine != _hash(first.name, key):
+        if mine is None or mine != key.given(first.name, _files(first.name)):
             changed.append(key)
             taking = Carried.of(key.take)
             taking.first, taking.reading = first, ("cat", key.path)
@@ -162,4 +162,10 @@ class Carried(remote.Changing):
 
 
 def _hash(name: str, key: SharedKey) -> str | None:
-    return key.seal(name, facts.ask("files", state.inventory.get_host(name)))
+    return key.seal(name, _files(name))
+
+
+def _files(name: str) -> Mapping[str, Any] | None:
+    """What the reader `files` answered on a host."""
+    found: Mapping[str, Any] | None = facts.ask("files", state.inventory.get_host(name))
+    return found

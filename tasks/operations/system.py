@@ -9,7 +9,7 @@ from pyinfra.api import operation
 
 from lockstep.files import sent
 from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
-from lockstep.onhost.records.packages import INSTALL
+from lockstep.onhost.records.packages import DEAD_SOURCE, INSTALL
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
 from tasks import remote
@@ -63,10 +63,12 @@ def packages(
     noted = [f"{name}={made[name]}" if name in made else name for name in missing]
     yield remote.words(command("packages", "note", *noted))
     turn = command("apt-turn", "--")
-    yield remote.job("apt", [*turn, *command("packages", "prepare", *missing)])
+    prepare = [*turn, *command("packages", "prepare", *missing)]
+    yield remote.job("apt", prepare, repeated=DEAD_SOURCE)
     # Settings that we wrote before the package came (earlyoom's) are kept without a question.
     keep = [f"-oDpkg::Options::={option}" for option in ("--force-confdef", "--force-confold")]
     yield remote.job("apt", [*turn, "apt-get", "-q", *keep, "-y", *INSTALL, *missing])
+    yield remote.words(command("packages", "settle"))
 
 
 @operation()

@@ -1,4 +1,4 @@
-"""Two Sparks in memory and deploys to them, by the real pyinfra command."""
+"""Two Sparks in memory and deploys to them, by pyinfra's own command."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fake_spark import HOSTS
+from forked_pyinfra import forks
 
 REPOSITORY = Path(__file__).parents[2]
-PYINFRA = Path(sys.executable).with_name("pyinfra")
 
 
 class Site:
@@ -26,6 +26,9 @@ class Site:
         self.repository = repository
         self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
+        self._state = repository / "state.json"
+        folders = (repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
+        self._path = os.pathsep.join(map(str, folders))
 
     def deploy(
         self, *options: str, task: str = "deploy.py", **changes: Any
@@ -35,36 +38,37 @@ class Site:
         With `--dry` and without `-y`, which would leave out what pyinfra finds to change.
         """
         options += () if "--dry" in options else ("-y",)
-        return self._run([str(PYINFRA), *options, self.inventory, task], changes)
+        environment = self._before(changes)
+        argv = [*options, self.inventory, task]
+        done = forks(self.repository, self._path).run(argv, environment, limit_s=300)
+        self.document = json.loads(self._state.read_text())
+        return done
 
     def quiet_deploy(self, *options: str, **changes: Any) -> subprocess.CompletedProcess[str]:
         """`lockstep deploy -i INVENTORY`, where nobody watches and nobody can be asked."""
         program = [sys.executable, "-m", "lockstep.cli.main", "deploy", "-i", self.inventory]
-        return self._run([*program, *options], changes)
-
-    def _run(
-        self, argv: Sequence[str], changes: Mapping[str, Any]
-    ) -> subprocess.CompletedProcess[str]:
-        state = self.repository / "state.json"
-        state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
-        folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
         done = subprocess.run(
-            argv,
+            [*program, *options],
             cwd=self.repository,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(map(str, folders)),
-                "FAKE_SPARKS": str(state),
-                "XDG_STATE_HOME": str(self.repository / "state"),
-            },
+            env=self._before(changes),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
-        self.document = json.loads(state.read_text())
+        self.document = json.loads(self._state.read_text())
         return done
+
+    def _before(self, changes: Mapping[str, Any]) -> dict[str, str]:
+        """Write what the hosts are, and return the environment of a deploy to them."""
+        self._state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
+        return {
+            **os.environ,
+            "PYTHONPATH": self._path,
+            "FAKE_SPARKS": str(self._state),
+            "XDG_STATE_HOME": str(self.repository / "state"),
+        }
 
     def ran(self, host: str = HOSTS[0]) -> list[str]:
         """Every command of the last run on a host; "? NAME ..." asks readers."""

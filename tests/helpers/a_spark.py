@@ -156,6 +156,7 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "listeners": {},
         "reach": dict.fromkeys(preflight.addresses(plan)),
         "unknown_accounts": [],
+        "unknown_sysctls": {},
         "foreign": {},
         "fabric": {"absent": [], "known": ["enP7s7", "lo"], "netplan": True, "wireless": ""},
         "models": {name: {} for name in models_of(plan)},

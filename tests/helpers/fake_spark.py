@@ -146,7 +146,10 @@ class Spark:
         )
         if words[1:2] == [PROGRAMS] and words[2:4] in takes:
             self._changes(command)
-            self._secret(words[4], stdin.strip(), "0600" if "--take" in words else "0644")
+            if words[2] == "make-authority":
+                self._authority(words[4], stdin.strip())
+            else:
+                self._secret(words[4], stdin.strip(), "0600" if "--take" in words else "0644")
             return ""
         if words[1:3] == [PROGRAMS, "job"]:
             at = words.index("--")
@@ -273,7 +276,12 @@ class Spark:
         self._secret(words[2], f"sk-{drawn[:43]}")
 
     def _run_make_authority(self, words: list[str]) -> None:
-        self._secret(words[2], f"authority of {self.name}")
+        have = self.state["files"].get(words[2], {"text": f"authority of {self.name}"})
+        self._authority(words[2], have["text"])
+
+    def _authority(self, path: str, text: str) -> None:
+        self._secret(path, text)
+        self._secret("/etc/lockstep/authority.crt", f"certificate of {text}", "0644")
 
     def _persons(self) -> list[keys.Entry]:
         have = self.state["files"].get(str(keys.PATH))

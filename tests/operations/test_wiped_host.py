@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 
 SECRETS = "/etc/lockstep/secrets"
 PEERS = f"{SECRETS}/gateway-peers.key"
+CERTIFICATE = "/etc/lockstep/authority.crt"
 PERSONS = "/etc/lockstep/gateway/keys.json"
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep"
 NEW = "so a new one was made"
@@ -103,6 +104,27 @@ def test_a_wiped_host_takes_the_keys_of_the_other_one(pair: Site, host: str) -> 
         assert was["text"] not in done.stdout + done.stderr
     assert [line for line in pair.changes(other) if "make-" in line] == []
     assert NEW not in said(done)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("mode", [None, "0600"], ids=["missing", "unreadable"])
+def test_a_lost_certificate_of_the_authority_comes_back_with_the_same_authority(
+    pair: Site, host: str, mode: str | None
+) -> None:
+    files = pair.document["hosts"][host]["files"]
+    was = dict(files[CERTIFICATE])
+    if mode:
+        files[CERTIFICATE]["mode"] = mode
+    else:
+        del files[CERTIFICATE]
+    path = authority(pair)
+    key = kept(pair, host, path)
+    done = pair.deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (kept(pair, host, CERTIFICATE), kept(pair, host, path)) == (was, key)
+    assert NEW not in said(done)
+    other = next(each for each in HOSTS if each != host)
+    assert pair.changes(other) == []
 
 
 def test_a_wiped_first_host_alone_is_refused_and_makes_no_second_authority(pair: Site) -> None:

@@ -295,7 +295,8 @@ def command_lines() -> Iterator[set[str]]:
 
 def forget_leases(host: Host) -> None:
     """End at once what a killed deploy leaves for half an hour: the server of the copies."""
-    host.root("systemctl stop lockstep-peer.service; rm -f /run/lockstep/peers/*.json")
+    peers = "/run/lockstep/peers"
+    host.root(f"systemctl stop lockstep-peer.service; rm -f {peers}/*.json {peers}/offers/*.json")
 
 
 class Stack:

@@ -158,7 +158,11 @@ def test_packages_come_although_one_source_is_dead_and_it_is_named(
     packages.prepare_install(host, ["jq"])
     said = capfd.readouterr().out
     assert f"warning: a source of apt fails: Failed to fetch {address}/./Packages  404" in said
+    assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list: correct the source" in said
     assert packages.load(host).coming == ["jq"]
+    packages.settle(host)
+    assert packages.load(host).coming == []
+    assert packages.load(host).packages == ["earlyoom"]
     # What a cut-off dpkg left is no obstacle for the next one.
     assert list((host.root / "var/lib/dpkg/updates").iterdir()) == []
 
@@ -171,11 +175,19 @@ def test_a_dead_source_without_which_a_package_cannot_come_is_named(
         packages.prepare_install(host, ["jq", "ninja-build"])
     assert f"could not be read (Failed to fetch {address}/./Packages  404" in str(problem.value)
     assert "apt cannot install jq, ninja-build without" in str(problem.value)
+    assert f"It stands in {host.root}/etc/apt/sources.list.d/dgx.list:" in str(problem.value)
 
 
-def test_sources_that_answer_and_lack_a_package_are_no_fault(host: layout.Paths) -> None:
-    # apt-get says it itself when it is to install.
-    packages.prepare_install(host, ["ninja-build"])
+@pytest.mark.parametrize(
+    ("name", "said"), [("jqq", "no source of apt has jqq (did you mean jq?)."), ("vim", "has vim.")]
+)
+def test_a_package_that_no_source_has_is_named_with_the_nearest(
+    host: layout.Paths, name: str, said: str
+) -> None:
+    with pytest.raises(errors.Problem) as problem:
+        packages.prepare_install(host, ["jq", name])
+    assert said in str(problem.value) and "`packages` of the inventory" in str(problem.value)
+    assert packages.load(host).coming == []
 
 
 def test_packages_of_others_that_are_half_installed_are_named_and_nothing_is_done(

@@ -25,7 +25,6 @@ from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
 from lockstep.system.folders import HUB_TOKEN, folders
 from lockstep.units.backup_unit import PASSWORD
-from lockstep.units.tls_unit import ROOT
 
 _ENTRIES = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_EMAIL", "WEBUI_ADMIN_PASSWORD")
 _SECRET = "0600 root:root"
@@ -66,7 +65,6 @@ def questions(this: Intended) -> dict[Reader, dict[str, Any]]:
     places = [folder.path for folder in folders(settings)]
     entries, others = _secrets(this)
     made = [KEPT] if settings.firewall.enabled else []
-    made += [ROOT] if this.plan.authority else []
     inside = [TOOLS_VENV, UV_VENV]
     if this.engine_spec:
         inside.append(f"{this.engine_spec['home']}/venv")

@@ -42,6 +42,7 @@ class Kind:
             "differs" instead.
         how: Who puts right what inventory or record ask for.
         mend: What to type on the host for that.
+        keep: For a difference, how the inventory has it stay, a sentence; "" where it cannot.
         scope: What else than the expected is drift: "hosts" have different ones, "nothing", or
             whatever is "odd", because nothing asks for it.
         part: Whether it is a part of something else, of which another kind says that it is missing.
@@ -52,6 +53,7 @@ class Kind:
     severity: Severity = "warning"
     how: How | Callable[[Row], How] = "by hand"
     mend: Remedy = ""
+    keep: Callable[[Row], str] = lambda row: ""
     scope: Literal["hosts", "nothing", "odd"] = "hosts"
     part: bool = False
     sealed: bool = False

@@ -1,14 +1,15 @@
 """Back up what this Spark alone has: Open WebUI's data, keys, secrets, records, accepted results.
 
-usage: backup now
+usage: backup now [--nightly]
        backup list
        backup restore SNAPSHOT [--from PLACE]
        backup check
 
 `now` puts a snapshot into the host's own restic repository and into those that the inventory names
-besides, and forgets what the policy does not keep. `list` prints JSON. `restore` unpacks a
-snapshot, puts keys and accepted results in their place, and has Open WebUI begin again with its
-data; where these do not serve, the present ones return. `check` has restic check every repository.
+besides, and forgets what the policy does not keep; the timer's are `--nightly`. `list` prints JSON.
+`restore` unpacks a snapshot, puts keys and accepted results in their place, and has Open WebUI
+begin again with its data; where these do not serve, the present ones return. `check` has restic
+check every repository.
 
 exit codes: 0 done; 1 it failed, with the reason; 2 wrong use
 """
@@ -25,8 +26,10 @@ from lockstep.onhost.records import deploys, generations
 from lockstep.onhost.records.restic import Config, NoneYet, Repository, Saved, config
 from lockstep.onhost.webui import data, record, update
 
-#: Of the snapshots that the policy keeps.
+#: Of the snapshots that the policy keeps, and what the timer's are called.
 TAG = "nightly"
+#: What the others of them are called, and their second tag.
+BY_HAND = "by hand"
 #: A copy on the disk of what it is a copy of is none once the disk is lost.
 ONE_DISK = (
     "warning: this backup lies on the disk of what it is a backup of, and is lost with it. "
@@ -39,8 +42,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     paths = paths or layout.Paths()
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in ("now", "list", "check"):
+    for verb in ("list", "check"):
         verbs.add_parser(verb)
+    verbs.add_parser("now").add_argument("--nightly", action="store_true")
     restoring = verbs.add_parser("restore")
     restoring.add_argument("snapshot")
     restoring.add_argument("--from", dest="place", default="")
@@ -49,7 +53,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     if found is None:
         raise errors.Problem("this host has no backup. Remedy: set backup.enabled, and deploy")
     if given.verb == "now":
-        now(paths, found)
+        now(paths, found, by_hand=not given.nightly)
     elif given.verb == "list":
         json.dump(listed(paths, found), sys.stdout)
     elif given.verb == "check":
@@ -60,7 +64,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     return errors.EXIT_DONE
 
 
-def now(paths: layout.Paths, found: Config) -> None:
+def now(paths: layout.Paths, found: Config, *, by_hand: bool) -> None:
     """Back up, here and everywhere else. Problem when one place has no backup of now."""
     own = Repository(paths)
     own.make()
@@ -73,7 +77,12 @@ def now(paths: layout.Paths, found: Config) -> None:
             data.copy(place, staged / "data", live=True)
         what = [staged, *(path for path in _records(paths) if path.exists())]
         known = record.load(paths)
-        tags = [TAG, f"generation={generations.number(paths)}", f"image={known.image}"]
+        tags = [
+            TAG,
+            *([BY_HAND] if by_hand else []),
+            f"generation={generations.number(paths)}",
+            f"image={known.image}",
+        ]
         made, at = own.save(what, tags, exclude=[own.password]), time.time()
     finally:
         data.remove(staged)
@@ -182,7 +191,7 @@ def _shown(one: Saved, place: Path | None) -> dict[str, object]:
         "id": one.id[:8],
         "at": one.at,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(one.at)),
-        "why": record.TAG if record.TAG in one.tags else TAG,
+        "why": next((tag for tag in (record.TAG, BY_HAND) if tag in one.tags), TAG),
         "generation": int(one.tag("generation") or 0),
         "image": one.tag("image"),
         "chats_since": data.chats_since(place, one.at) if place else None,

@@ -6,7 +6,7 @@ import re
 
 from lockstep.onhost import engines
 
-_OURS = re.compile(r"lockstep (?:gate|ready|roles): (?P<text>.+)")
+_OURS = re.compile(r"lockstep (?:gate|ready|roles|webui): (?P<text>.+)")
 _PHASES = (
     (_OURS, "{text}"),
     *(phase for engine in engines.ENGINES.values() for phase in engine.phases),

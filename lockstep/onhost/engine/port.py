@@ -1,7 +1,7 @@
-"""Who else listens at an engine's port.
+"""Who else listens at a port of ours: an engine's, or Open WebUI's.
 
-Whoever does is asked in the engine's place: for its health, for the first token, and then for what
-people write. Any account may open a port above 1023.
+Whoever does is asked in its place: for its health, for the first token, and then for what people
+write. Any account may open a port above 1023.
 """
 
 from __future__ import annotations
@@ -25,18 +25,24 @@ def strangers(
     Nor of the units of `beside`: targets that are stopped before it starts.
     The control group decides: no account can put a process into the one of a unit or a container.
     """
-    parts = urllib.parse.urlsplit(target.itself.url)
-    if not parts.port or not parts.hostname:
-        return []
-    asked = (parts.hostname, f"::ffff:{parts.hostname}", *_EVERYWHERE)
-    others = [each for each in listeners.at_port(parts.port, paths.proc) if each.address in asked]
+    others = listening(target.itself.url, paths)
     if not others:
         return []
     own = {process for each in (target, *beside) for process in alive.processes(each, paths)}
-    return [_words(each, paths.proc) for each in others if not own.intersection(each.processes)]
+    return [words(each, paths.proc) for each in others if not own.intersection(each.processes)]
 
 
-def _words(listener: listeners.Listener, proc: Path) -> str:
+def listening(url: str, paths: layout.Paths) -> list[listeners.Listener]:
+    """All that listen where a URL of this host is asked."""
+    parts = urllib.parse.urlsplit(url)
+    if not parts.port or not parts.hostname:
+        return []
+    asked = (parts.hostname, f"::ffff:{parts.hostname}", *_EVERYWHERE)
+    return [each for each in listeners.at_port(parts.port, paths.proc) if each.address in asked]
+
+
+def words(listener: listeners.Listener, proc: Path) -> str:
+    """A listener by its program, its process and its account, as far as they can be read."""
     try:
         account = pwd.getpwuid(listener.uid).pw_name
     except KeyError:

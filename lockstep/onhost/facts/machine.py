@@ -94,6 +94,20 @@ def sysctls(keys: Iterable[str]) -> dict[str, str | None]:
     return {key: value and " ".join(value.split()) for key, value in values.items()}
 
 
+def unknown_sysctls(keys: Iterable[str]) -> dict[str, str]:
+    """Each that this kernel does not have → its nearest name here, "" where none is near."""
+    import difflib  # Programs on a host start without it.
+
+    found = {}
+    for key in keys:
+        folder, _, name = ("/proc/sys/" + key.replace(".", "/")).rpartition("/")
+        if not os.path.exists(f"{folder}/{name}"):
+            names = [os.path.basename(path) for path in listed(folder)]
+            near = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+            found[key] = f"{key[: -len(name)]}{near[0]}" if near else ""
+    return found
+
+
 def kernel(_: object) -> Facts:
     """The running kernel, its command line, and whether another one waits for a boot."""
     names = os.uname()

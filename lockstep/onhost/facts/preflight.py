@@ -34,9 +34,9 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
     """Everything; its parts are waited for at once, because each asks other programs. Asked:
     "paths" whose disk counts, "needs" (what is fetched → the folders and files that show that it is
     here), "reach" (address → what would be fetched from it: one from which nothing is needed any
-    more is not tried), "packages", "ports", "models", "images", "cache", "accounts", "fabric",
-    "docker", "docker_client" (the program that units call), "netplan" (its file), "tls" (see
-    there).
+    more is not tried), "packages", "ports", "models", "images", "cache", "accounts", "sysctls",
+    "fabric", "docker", "docker_client" (the program that units call), "netplan" (its file), "tls"
+    (see there).
     """
     # At once: they wait for other programs, and each address that is silent takes its time-out.
     with ThreadPoolExecutor(16) as pool:
@@ -77,6 +77,7 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         "disks": {path: _disk(path) for path in folders},
         "listeners": network.listeners(asked["ports"]),
         "reach": reached,
+        "unknown_sysctls": machine.unknown_sysctls(asked["sysctls"]),
         "unknown_accounts": [name for name in asked["accounts"] if not accounts.account(name)],
         "fabric": {
             "absent": [name for name in asked["fabric"] if name not in names],

@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lockstep.onhost.core import file_lock, layout
+from lockstep.onhost.fetch import peer_client
 
 
 def folder(paths: layout.Paths) -> Path:
     """Where claims are; made by `sharing open`, absent where nothing is shared."""
-    return paths.run / "peers/claims"
+    return peer_client.offers(paths) / "claims"
 
 
 class Claim:
@@ -49,7 +50,8 @@ def held(paths: layout.Paths, name: str, names: Iterable[str] = ()) -> Iterator[
     new = path.with_name(f".{name}.{os.getpid()}")
     with file_lock.open_file(new) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        # The server that tells peers has an account of its own; nobody was before us.
+        # The server that tells peers has an account of its own, and the folders keep others out,
+        # who could hold a claim as well; nobody was before us.
         os.fchmod(file.fileno(), 0o644)
         Claim(new).add(names)
         # Whoever sees it begun sees it held, with everything in it.

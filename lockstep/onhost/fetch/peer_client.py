@@ -54,8 +54,13 @@ class Lease:
 
 
 def folder(paths: layout.Paths) -> Path:
-    """Where leases are."""
+    """Where leases are, for root and for who fetches."""
     return paths.run / "peers"
+
+
+def offers(paths: layout.Paths) -> Path:
+    """Where the server of the copies reads what each deploy said, and what is being fetched."""
+    return folder(paths) / "offers"
 
 
 def lease(paths: layout.Paths, lease_id: str = "*") -> Lease | None:

@@ -23,7 +23,6 @@ import socket
 import sys
 import time
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
@@ -72,41 +71,50 @@ _PROPERTIES = (
 
 def opened(document: dict[str, Any], paths: layout.Paths) -> None:
     """Write the lease for clients and server, and see that the server runs."""
-    folder = peer_client.folder(paths)
+    folder, shown = peer_client.folder(paths), peer_client.offers(paths)
     account = pwd.getpwnam(document["user"])
-    for each, owner in ((folder, 0), (claims.folder(paths), account.pw_uid)):
+    # The server, of another account, has the inner ones mounted.
+    for each, owner, mode in (
+        (folder, 0, 0o750),
+        (shown, 0, 0o755),
+        (claims.folder(paths), account.pw_uid, 0o755),
+    ):
         each.mkdir(parents=True, exist_ok=True)
-        os.chown(each, owner, owner if owner == 0 else account.pw_gid)
+        os.chown(each, owner, account.pw_gid)
+        each.chmod(mode)
     running = units.show([UNIT])[UNIT].up
     if not running:
-        _forget(folder)
+        _forget(paths)
     token = str(document["token"])
     offer = {"accepts": sha256(token.encode()).hexdigest(), "expects": document["expects"]}
     client = {"token": token, "peers": document["peers"]}
     lease = document["id"]
     path = folder / f"{lease}.client.json"
     atomic.write_json(path, client, mode=0o600, owner=(account.pw_uid, account.pw_gid))
-    atomic.write_json(folder / f"{lease}.offer.json", offer)
+    atomic.write_json(shown / f"{lease}.offer.json", offer)
     if not running:
-        _start(document, folder)
+        _start(document, paths)
 
 
-def _forget(folder: Path) -> None:
+def _forget(paths: layout.Paths) -> None:
     """Remove what deploys of the past left, their claims included; a claim that is held stays."""
-    for path in folder.glob("*.json"):
+    for path in peer_client.folder(paths).rglob("*.json"):
         path.unlink(missing_ok=True)
-    for path in (folder / "claims").glob("*"):
+    for path in claims.folder(paths).glob("*"):
         if not claims.alive(path):
             path.unlink(missing_ok=True)
 
 
-def _start(document: dict[str, Any], folder: Path) -> None:
+def _start(document: dict[str, Any], paths: layout.Paths) -> None:
+    shown = peer_client.offers(paths)
     address, port = str(document["address"]), int(document["port"])
     argv = ["systemd-run", "--quiet", "--no-ask-password", "--collect", f"--unit={UNIT}"]
     argv += ["--description=Lockstep: gives content to the other Sparks of a deploy"]
-    argv += [f"--property={value}" for value in _PROPERTIES]
+    # Of /run/lockstep it has what it gives, and nobody else but root and who fetches has that.
+    seen = (f"TemporaryFileSystem={paths.run}:ro", f"BindReadOnlyPaths={shown}")
+    argv += [f"--property={value}" for value in (*_PROPERTIES, *seen)]
     argv += ["--", *program.command("peer-server", "--address", address, "--port", str(port))]
-    argv += ["--hub", document["hub"], "--folder", str(folder), "--idle", str(IDLE_S)]
+    argv += ["--hub", document["hub"], "--folder", str(shown), "--idle", str(IDLE_S)]
     argv += [word for path in document["flat"] for word in ("--flat", path)]
     done = runner.run(argv, timeout=60)
     if done.returncode != 0:
@@ -131,14 +139,14 @@ def _answers(address: str, port: int) -> bool:
 
 def closed(lease_id: str, paths: layout.Paths) -> None:
     """End the sharing of one deploy on this host and on every peer."""
-    folder = peer_client.folder(paths)
+    folder, shown = peer_client.folder(paths), peer_client.offers(paths)
     lease = peer_client.lease(paths, lease_id)
     if lease is None:
         return
     peer_client.end(lease)
-    for kind in ("client", "offer"):
-        (folder / f"{lease_id}.{kind}.json").unlink(missing_ok=True)
-    if not list(folder.glob("*.offer.json")):
+    (folder / f"{lease_id}.client.json").unlink(missing_ok=True)
+    (shown / f"{lease_id}.offer.json").unlink(missing_ok=True)
+    if not list(shown.glob("*.offer.json")):
         with contextlib.suppress(errors.Problem):
             runner.run(["systemctl", "stop", UNIT])
 

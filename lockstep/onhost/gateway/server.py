@@ -100,6 +100,18 @@ class Protocol(HttpToolsProtocol):
             self._answering.message_event.set()
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Whether the connection stays open for answers, for the client sends no more.
+
+        One that has closed looks the same until something is written to it, so a request that
+        keeps an engine busy ends with its client's half. What only asks is answered at once.
+        """
+        asked = [each for each in (self._answering, self.cycle) if each is not None]
+        if not asked or any(each.scope["method"] not in ("GET", "HEAD") for each in asked):
+            return False
+        self.cycle.keep_alive = False
+        return not self.cycle.response_complete
+
     def data_received(self, data: bytes) -> None:
         if self._head >= 0:
             self._head += len(data)

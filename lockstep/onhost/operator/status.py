@@ -131,6 +131,7 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
         problems=[
             *_unit_problems(targets),
             *_gateway_problems(gateway, state[generation.GATEWAY_SOCKET]),
+            *_webui_problems(webui, closely),
             *strays,
             *gpu_watch.lines(paths),
         ],
@@ -237,6 +238,15 @@ def _gateway_problems(gateway: units.Unit, ports: units.Unit) -> list[str]:
         remedy = f"journalctl -u {gateway.name} says why; sudo systemctl {verb} {gateway.name}"
         found.append(f"{said}. Remedy: {remedy}")
     return found
+
+
+def _webui_problems(webui: units.Unit, closely: bool) -> list[str]:
+    """Why Open WebUI does not start: its journal names who else listens at its port."""
+    again = webui.state == "loading" and webui.restarts
+    if not webui.installed or not (again or webui.state in ("failed", "restarting")):
+        return []
+    why = _failure(webui) if closely else webui.failure
+    return [f"Open WebUI is down: {why}. Remedy: journalctl -u {webui.name} says more"]
 
 
 def _container_problems(

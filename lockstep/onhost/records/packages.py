@@ -2,12 +2,14 @@
 
 usage: packages note PACKAGE[=ACCOUNT]...   before they are installed
        packages prepare PACKAGE...          between the two
+       packages settle                      after they were installed
        packages purge PACKAGE...
 
 `note` remembers which of them, and whether the ACCOUNT that one makes, this host did not have.
 `prepare` reads the archive's lists and makes sure that apt can install them. It refuses where
 packages of others are half installed: apt would go on with them, and one that downloads a snap
-while it is configured takes hours. What a run of ours that was cut off left, apt goes on with.
+while it is configured takes hours. What a run of ours that was cut off left, apt goes on with:
+what was to come is on record until `settle` says that all has.
 `purge` removes those with their configuration and data, what apt installed for them alone, and the
 account. Of a package that was here before, nothing is removed.
 
@@ -20,7 +22,7 @@ import json
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
 from lockstep.onhost.records import ours
@@ -49,7 +51,7 @@ class Noted:
         packages: Those that a deploy installed.
         accounts: Account → packages that make it.
         before: Every package that was here when the first of them came.
-        coming: All that apt installs in the run that is under way, or in the last one.
+        coming: All that apt installs in the run that is under way, or in one that was cut off.
     """
 
     packages: list[str] = field(default_factory=list)
@@ -134,21 +136,53 @@ def prepare_install(paths: layout.Paths, names: Sequence[str]) -> None:
     # One that was refused a lock names no source.
     if code != 0 and (simulated.returncode != 0 or not faults):
         said = "; ".join(faults) or f"apt-get update ended with {code}"
+        cures = dict.fromkeys(_cure(paths, fault) for fault in faults)
         raise errors.Problem(
             f"the archive's lists could not be read ({said}), and apt cannot install "
-            f"{', '.join(names)} without. Remedy: {_DEAD}"
+            f"{', '.join(names)} without. Remedy: {' '.join(cures) or _DEAD}"
         )
     for fault in faults:
-        output.say(f"warning: a source of apt fails: {fault}. {_DEAD}")
+        output.say(f"{DEAD_SOURCE}{fault}. {_cure(paths, fault)}")
+    if unknown := _UNKNOWN.findall(simulated.stdout + simulated.stderr):
+        raise errors.Problem(
+            f"no source of apt has {', '.join(map(_with_near_name, dict.fromkeys(unknown)))}. "
+            "Remedy: correct `packages` of the inventory or of group data, or add its source"
+        )
     kept = load(paths)
     kept.coming = sorted(set(_COMING.findall(simulated.stdout)))
     atomic.write_json(paths.packages, asdict(kept), mode=0o600)
 
 
+#: How the line about a source that fails begins.
+DEAD_SOURCE = "warning: a source of apt fails: "
+_LOGIN = re.compile(r"(?<=://)[^/@]*@")
+_UNKNOWN = re.compile(r"^E: Unable to locate package (\S+)", re.MULTILINE)
 _DEAD = (
     "`grep -r SERVER /etc/apt/sources.list*` there finds its file: correct the source or its key, "
     "or disable it."
 )
+
+
+def _with_near_name(name: str) -> str:
+    import difflib  # Programs on a host start without it.
+
+    near = difflib.get_close_matches(name, _said("apt-cache", "pkgnames").split(), 1, 0.8)
+    return f"{name} (did you mean {near[0]}?)" if near else name
+
+
+def _cure(paths: layout.Paths, fault: str) -> str:
+    """What to do about a source, with the file in which it stands."""
+    failing = [word.rstrip("/") for word in fault.split() if "://" in word]
+    folder = paths.root / "etc/apt"
+    files = []
+    for file in (folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))):
+        words = file.read_text(errors="replace").split() if file.is_file() else []
+        sources = [_LOGIN.sub("", word).rstrip("/") for word in words if "://" in word]
+        if any(url.startswith(each) or each.startswith(url) for url in failing for each in sources):
+            files.append(str(file))
+    if not files:
+        return _DEAD
+    return f"It stands in {', '.join(files)}: correct the source or its key, or disable it."
 
 
 def _refuse_unfinished(paths: layout.Paths, names: Sequence[str]) -> None:
@@ -170,6 +204,11 @@ def _update_lists() -> tuple[int, list[str]]:
             if _FAULT.search(line):
                 faults.append(line[3:].strip())
     return running.returncode, faults
+
+
+def settle(paths: layout.Paths) -> None:
+    """Forget what was to come: it is here. OSError where the record cannot be written."""
+    atomic.write_json(paths.packages, asdict(replace(load(paths), coming=[])), mode=0o600)
 
 
 def purge(paths: layout.Paths, names: Sequence[str]) -> list[str]:
@@ -248,8 +287,11 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         ("purge", "PACKAGE"),
     ):
         verbs.add_parser(verb).add_argument("packages", nargs="+", metavar=form)
+    verbs.add_parser("settle")
     options = parser.parse_args(argv)
-    if options.verb == "note":
+    if options.verb == "settle":
+        settle(paths)
+    elif options.verb == "note":
         note(paths, options.packages)
     elif options.verb == "prepare":
         prepare_install(paths, options.packages)

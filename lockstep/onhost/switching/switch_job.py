@@ -22,8 +22,8 @@ def program() -> list[str]:
 
 
 def log_file(paths: layout.Paths) -> Path:
-    """What the last switch said."""
-    return paths.log / "switch.log"
+    """What the last switch said since boot. In memory: a full disk silences no switch."""
+    return paths.run / "switch.log"
 
 
 def job(name: str, user: str, paths: layout.Paths) -> transient.Job:

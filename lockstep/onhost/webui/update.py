@@ -1,13 +1,16 @@
 """Open WebUI under another image: its data are copied first, and return where the image fails.
 
-usage: webui begin UNIT VOLUME IMAGE
+usage: webui alone URL
+       webui begin UNIT VOLUME IMAGE
        webui ready UNIT VOLUME IMAGE URL --main-pid PID
        webui ended UNIT
        webui restart|start UNIT
        webui snapshots VOLUME
        webui use IMAGE NUMBER
 
-The unit runs `begin` before each start, `ready` until it serves, and `ended` after it. An image
+The unit runs `alone` and `begin` before each start, `ready` until it serves, and `ended` after it.
+Whoever else listens at its port would read what people type there: `alone` refuses that, and
+`ready` takes an answer of its own container alone. An image
 that is another one than opened the data last finds them copied to /var/lib/lockstep-deploy/webui,
 or into the backup. Where it does not serve, or leaves a broken database, the unit's file and the
 data of before return, and systemd starts those. The record is on disk, so that a killed host goes
@@ -22,16 +25,20 @@ exit codes: 0 done; 1 it failed, or the unit is to start again; 2 wrong use
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core import atomic, errors, layout, listeners, output, program, runner
+from lockstep.onhost.docker import docker_api
+from lockstep.onhost.engine import port
 from lockstep.onhost.engine.ready import MainProcess
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.restic import Saved
@@ -41,8 +48,33 @@ from lockstep.onhost.webui import data, record
 #: Time for a start that migrates a database, seconds; one that ends is seen at once.
 SERVES_S = 900.0
 _RETURNS_S = 1800.0
+_DOCKER_S = 20.0
 # A rollback deploys at once. What one asked for that never came is not done by a later update.
 _WANTED_S = 3600.0
+
+
+def alone(paths: layout.Paths, url: str, container: str | None = None) -> None:
+    """Problem where anybody listens at its port, but for its container where one is named."""
+    others = port.listening(url, paths)
+    if others and container:
+        found = docker_api.Docker(paths.docker_socket, _DOCKER_S).container(container)
+        others = [each for each in others if not (found and _is_in(found["Id"], each, paths))]
+    if others:
+        who = " and ".join(port.words(each, paths.proc) for each in others)
+        raise errors.Problem(
+            f"{who} listens at {urllib.parse.urlsplit(url).netloc}, where Open WebUI is to answer, "
+            "and reads what people type there. Remedy: stop it, then sudo systemctl restart of "
+            "Open WebUI's unit; or another port (webui.port)"
+        )
+
+
+def _is_in(container: str, listener: listeners.Listener, paths: layout.Paths) -> bool:
+    """Whether a process of a container has it: Docker's control groups are named by its id."""
+    for process in listener.processes:
+        with contextlib.suppress(OSError):
+            if container in (paths.proc / str(process) / "cgroup").read_text(encoding="utf-8"):
+                return True
+    return False
 
 
 def begin(paths: layout.Paths, unit: str, volume: str, image: str) -> None:
@@ -130,6 +162,7 @@ def ready(
     Problem when it does not serve, or the database is broken.
     """
     _wait(url, alive)
+    alone(paths, url, unit.removesuffix(".service"))
     known = record.load(paths)
     lines = tuple(_unit_file(paths, unit).read_text(encoding="utf-8").split("\n"))
     place = data.folder(paths, volume)
@@ -241,6 +274,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     parser = program.parser(__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     words = {
+        "alone": ("url",),
         "begin": ("unit", "volume", "image"),
         "ready": ("unit", "volume", "image", "url"),
         "ended": ("unit",),
@@ -256,7 +290,9 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         if verb == "ready":
             of_verb.add_argument("--main-pid", type=int, required=True)
     given = parser.parse_args(argv)
-    if given.verb == "begin":
+    if given.verb == "alone":
+        alone(paths, given.url)
+    elif given.verb == "begin":
         begin(paths, given.unit, given.volume, given.image)
     elif given.verb == "ready":
         process = MainProcess(given.main_pid)

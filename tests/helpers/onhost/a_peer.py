@@ -26,7 +26,7 @@ class Spark:
         for folder in (self.blobs, self.flat, claims.folder(self.paths)):
             folder.mkdir(parents=True)
         self.offer()
-        store = peer_store.Store(self.hub, (self.flat,), peer_client.folder(self.paths))
+        store = peer_store.Store(self.hub, (self.flat,), peer_client.offers(self.paths))
         # What is new is seen at once.
         store._read = -1000.0
         self.server = peer_server.Server(("127.0.0.1", 0), store, idle_s)
@@ -38,7 +38,7 @@ class Spark:
     def offer(self, token: str = TOKEN, **expects: list[str]) -> None:
         """What a deploy tells this peer: its token, and what it will fetch."""
         document = {"accepts": hashlib.sha256(token.encode()).hexdigest(), "expects": expects}
-        path = peer_client.folder(self.paths) / f"{token[:8]}.offer.json"
+        path = peer_client.offers(self.paths) / f"{token[:8]}.offer.json"
         path.write_text(json.dumps(document))
 
     def has(self, body: bytes, name: str | None = None) -> str:

@@ -86,6 +86,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spark]:
         made = Spark(tmp_path / "root", server.url)
         made.paths.docker_socket.parent.mkdir(parents=True)
         docker = FakeDocker(made.paths.docker_socket)
+        docker.containers["open-webui"] = OLD
         docker.answers["/volumes/open-webui"] = {"Mountpoint": "/volume/_data"}
         try:
             yield made

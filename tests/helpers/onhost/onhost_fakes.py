@@ -101,6 +101,26 @@ def put_in_container(paths: layout.Paths, container: str, *processes: int) -> No
     (group / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in processes))
 
 
+#: 127.0.0.1 as the kernel writes it.
+LOOPBACK = "0100007F"
+
+
+def let_listen(
+    paths: layout.Paths, pid: int, group: str, address: str = LOOPBACK, port: int = 30001
+) -> None:
+    """Let a process in a control group listen at a port, as the kernel shows it."""
+    table = paths.proc / "net" / "tcp"
+    table.parent.mkdir(parents=True, exist_ok=True)
+    lines = table.read_text() if table.exists() else "  sl  local_address\n"
+    row = f"0: {address}:{port:04X} 00000000:0000 0A 0:0 00:0 0 0 0 {pid}9\n"
+    table.write_text(lines + row)
+    folder = paths.proc / str(pid)
+    (folder / "fd").mkdir(parents=True)
+    (folder / "fd" / "3").symlink_to(f"socket:[{pid}9]")
+    (folder / "cgroup").write_text(f"0::{group}\n")
+    (folder / "comm").write_text("python3\n")
+
+
 def let_the_kernel_kill(monkeypatch) -> list[str]:
     """End what is in a made-up control group when it is killed; the slices that were."""
     killed: list[str] = []

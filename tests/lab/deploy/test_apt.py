@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Iterator
 
@@ -100,6 +101,12 @@ def test_what_a_cut_off_run_left_is_finished_though_a_source_of_apt_is_dead(
     assert done.code == 0, done.output[-6000:]
     assert one.root(f"{STATUS} jq") == "installed"
     assert f"warning: a source of apt fails: Failed to fetch {dead}/./Packages" in done.output
+    # It is in the last lines too, with the file; what was to come has come.
+    closing = " ".join(done.output.partition("Note:")[2].split())
+    assert f"{one.name}: warning: a source of apt fails: Failed to fetch {dead}" in closing
+    assert "It stands in /etc/apt/sources.list.d/dgx.list: correct the source" in closing
+    record = json.loads(one.root("cat /var/lib/lockstep-deploy/packages.json"))
+    assert record["coming"] == []
 
 
 def test_the_one_shot_upgrade_is_warned_of_until_it_is_done(deployed: Stack) -> None:

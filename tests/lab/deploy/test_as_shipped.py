@@ -87,6 +87,28 @@ def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(deployed: Stack, updat
     assert "sudo systemctl restart nvidia-cdi-refresh" in said
 
 
+def test_a_toolkit_in_cdi_mode_is_refused_and_mended_by_what_preflight_says(
+    deployed: Stack,
+) -> None:
+    host, folder = deployed.two, "/etc/nvidia-container-runtime"
+    image = host.root("docker inspect -f '{{.Image}}' open-webui").strip()
+    with_gpu = f"docker run --rm --gpus all --entrypoint true {image}"
+    host.root(
+        f"mkdir {folder} && printf '[nvidia-container-runtime]\nmode = \"cdi\"\n'"
+        f" > {folder}/config.toml"
+    )
+    try:
+        assert host.run(f"sudo -n {with_gpu}").code != 0
+        done = deployed.deploy("--dry", "--limit", host.name)
+        said = " ".join(done.output.split())
+        assert done.code == 1 and 'which refuses in the mode "cdi" of its config.toml' in said
+        mend = "sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto"
+        assert mend in said
+        host.root(f"{mend} && {with_gpu}")
+    finally:
+        host.root(f"rm -r {folder}")
+
+
 @pytest.fixture
 def foreign(deployed: Stack) -> Iterator[Host]:
     """spark2 with a container and a volume as NVIDIA's playbook makes them, called `chat`."""

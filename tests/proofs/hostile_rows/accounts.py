@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from functools import partial
@@ -114,7 +115,7 @@ PRIVATE = (
     "/etc/lockstep/secrets /etc/lockstep/secrets/open-webui.env /etc/lockstep/gateway/keys.json "
     "/etc/lockstep/gateway /etc/lockstep/tools.env /etc/lockstep/weights.json "
     "/etc/lockstep/engine.json /etc/sudoers.d/lockstep /var/lib/lockstep-deploy/webui "
-    "/var/lib/lockstep-gateway /run/lockstep/peers/*.client.json /var/log/journal/*/system.journal"
+    "/var/lib/lockstep-gateway /run/lockstep/peers /var/log/journal/*/system.journal"
 )
 
 
@@ -308,12 +309,16 @@ def webui_port(site: Site) -> str:
     site.one.run("sudo -n systemctl restart open-webui", 120)
     answer = site.one.run("curl -sS --max-time 5 -d 'password=secret' 127.0.0.1:8080/api/v1/auths")
     seen = site.saw("fake")
-    said = site.switch("status")
     if "EVE HAS" in seen:
-        raise AssertionError(
-            f"eve has Open WebUI's port and reads {seen.splitlines()[-1][:120]}; "
-            f"status: {' '.join(said.text.split())[-160:]}"
+        until(
+            lambda: re.search(
+                r"Open WebUI is down: .* of eve\)", " ".join(site.switch("status").text.split())
+            ),
+            "status says that Open WebUI is down, and names her",
         )
+        site.signal("fake", 9)
+        site.one.root("systemctl reset-failed open-webui; systemctl restart open-webui", 200)
+        return "hers, as it stands in docs/security.md; status names her, and it is back afterwards"
     return f"never hers; {short(answer, 60)}"
 
 
@@ -412,7 +417,7 @@ def links(site: Site) -> str:
         "mv /data/scripts/llm /data/scripts/x",
         "ln -s /tmp/x /run/lockstep/switch.json",
         "touch /run/lockstep/jobs/eve.lock",
-        "touch /var/log/lockstep/switch.log",
+        "touch /run/lockstep/switch.log",
         "mkfifo /var/lib/lockstep/x",
         "ln /etc/lockstep/engine.json /tmp/hostile-engine.json",
         "ln /run/lockstep/switch.lock /tmp/hostile.lock",
@@ -490,5 +495,7 @@ ROWS = (
         "eve waits for the gateway's port at all addresses: never hers, or told",
         partial(gateway_port, host="0.0.0.0"),
     ),
-    Row("P8", "eve waits for Open WebUI's port: never hers, or told", webui_port),
+    Row(
+        "P8", "eve waits for Open WebUI's port: status names her, and no start is hers", webui_port
+    ),
 )

@@ -398,9 +398,9 @@ ROWS = (
     ),
     Row(
         "G3c",
-        "half-closed clients: an answer or none, and nothing waits",
+        "half-closed clients: a GET is answered, a POST or none, and nothing waits",
         sending(
-            raw(GET.format("/v1/models"), right="200 001", half=True),
+            raw(GET.format("/v1/models"), right="200", half=True),
             post(CHAT, "}", right="200 001", half=True),
         ),
     ),

@@ -27,12 +27,12 @@ LIST = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    found: dict[str, Any] = {"words": [], "answer": Answer(0, "done\n")}
+    found: dict[str, Any] = {"words": [], "answer": Answer(0, "done\n"), "list": LIST}
 
     def ask(_: object, argv: Sequence[str], **__: object) -> Answer:
         words = list(argv)[list(argv).index("backup") + 1 :]
         found["words"].append(words)
-        return Answer(0, json.dumps(LIST)) if words == ["list"] else found["answer"]
+        return Answer(0, json.dumps(found["list"])) if words == ["list"] else found["answer"]
 
     monkeypatch.setattr(module, "ask", ask)
     return found
@@ -95,3 +95,12 @@ def test_restore_of_what_is_not_there_is_refused(tmp_path: Path, asked: dict[str
     assert said(tmp_path, "restore", "spark-1.local", "ffff", "-y").exit_code == 2
     assert said(tmp_path, "restore", "spark-1.local", "--from", "/no", "-y").exit_code == 2
     assert all(words == ["list"] for words in asked["words"])
+
+
+@pytest.mark.parametrize(("why", "code"), [("by hand", 0), ("nightly", 0), ("update", 2)])
+def test_the_newest_is_one_of_a_night_or_by_hand(
+    tmp_path: Path, asked: dict[str, Any], why: str, code: int
+) -> None:
+    one = {**ONE, "why": why, "chats_since": 0}
+    asked["list"] = {"password": "p", "places": {"/own": {"snapshots": [one]}}}
+    assert said(tmp_path, "restore", "spark-1.local", "-y").exit_code == code

@@ -49,3 +49,30 @@ def test_no_login_is_kept() -> None:
     settings = replace(plan.settings, sources=replace(plan.settings.sources, hub=hub))
     assert "geheim" not in str(data_of(replace(plan, settings=settings)))
     assert data_of(plan)["sources.hub"] == "https://hub.example.com"
+
+
+def test_a_target_that_came_or_went_is_one_key() -> None:
+    one = spark()
+    gone, *kept = one.settings.targets
+    left = {name: one.settings.targets[name] for name in kept}
+    two = replace(one, settings=replace(one.settings, targets=left))
+    went = changed(before(one), [two], {}, "site.py")  # type: ignore[arg-type]
+    came = changed(before(two), [one], {}, "site.py")  # type: ignore[arg-type]
+    key = f"targets.{gone}"
+    assert [(each.key, each.old, each.new) for each in went if gone in each.key] == [
+        (key, "in the inventory", "none")
+    ]
+    assert [(each.key, each.old, each.new) for each in came if gone in each.key] == [
+        (key, "none", "in the inventory")
+    ]
+    assert not [each for each in (*went, *came) if each.key.startswith("recipe ")]
+
+
+def test_a_key_that_nobody_gives_and_an_older_release_did_not_read_has_not_changed() -> None:
+    plan = spark()
+    then = before(plan)
+    data = then[plan.name]["data"]  # type: ignore[index]
+    assert data.pop("copy_port") and data.pop("gateway.port") and data.pop("packages")
+    (change,) = changed(then, [plan], {}, "site.py")  # type: ignore[arg-type]
+    # Group data give it.
+    assert change.key == "packages"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -127,3 +129,19 @@ def test_every_command_is_reached_from_lockstep(command: str) -> None:
     said = CliRunner().invoke(main, [command, "--help"])
     assert said.exit_code == 0
     assert said.output.startswith(f"Usage: lockstep {command}")
+
+
+def test_nobody_is_told_to_prune_images() -> None:
+    """It takes those of cold models; comments and docstrings may speak of it."""
+    told = re.compile(r"(?:docker|image|system) prune")
+    found = []
+    for path in (*REPOSITORY.glob("lockstep/**/*.py"), *REPOSITORY.glob("tasks/**/*.py")):
+        text = path.read_text()
+        if not told.search(text):
+            continue
+        every = list(ast.walk(ast.parse(text)))
+        defined = (ast.Module, ast.ClassDef, ast.FunctionDef)
+        kept = {ast.get_docstring(each, False) for each in every if isinstance(each, defined)}
+        said = {each.value for each in every if isinstance(each, ast.Constant)} - kept
+        found += [f"{path}: {each}" for each in said if told.search(str(each))]
+    assert found == []

@@ -164,6 +164,17 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
     assert out.read_text().startswith("<!doctype html>")
 
 
+def test_a_member_of_docker_may_stay_by_the_inventory() -> None:
+    one = copied(perfect(ONE))
+    one["facts"]["right"]["games in docker"] = "yes"
+    one["facts"]["right"]["games in lockstep-operators"] = "yes"
+    found = judged((ONE, one))
+    assert "sudo gpasswd --delete games docker" in printed(found)
+    for said in (printed(found), page.render(found)):
+        assert "To keep games in docker: name it in `docker_users`, and deploy." in said
+        assert "games in lockstep-operators: name it in `operators`" in said
+
+
 def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyPatch) -> None:
     two = copied(perfect(TWO))
     two["facts"]["setting"] = {"/etc/sudoers.d/mine": 32 * "1"}

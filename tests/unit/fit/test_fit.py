@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -352,6 +353,30 @@ def test_on_a_spark_of_64_gb_a_recipe_hears_with_what_it_runs_there() -> None:
     assert "run with gpu_memory_utilization 0.75." in said("qwen3.6-35b-a3b-nvfp4-nvidia")
     assert "0.75 and a context of 131072 tokens." in said("qwen3.6-35b-a3b-fp8")
     assert "Here it may run" not in said(FORK)
+
+
+@pytest.mark.parametrize("machine", ["dgx-spark", "dgx-spark-64"])
+@pytest.mark.parametrize("floors", [(12.0, None), (None, 20.0)])
+def test_what_is_advised_leaves_the_floor_of_the_inventory(
+    machine: str, floors: tuple[float | None, float | None]
+) -> None:
+    known, advised = KNOWN.knowledge, 0
+    for recipe in KNOWN.recipes.values():
+        asked = serving(recipe)
+        said = " ".join(advice(recipe, {}, known, machine, asked, floors))
+        usual = " ".join(advice(recipe, {}, known, machine, asked))
+        shares = re.findall(r"gpu_memory_utilization ([\d.]+)", said)
+        # One truth: less than on a host that keeps the usual floor.
+        assert not set(shares) & set(re.findall(r"gpu_memory_utilization ([\d.]+)", usual))
+        here = re.search(r"Here.*? ([\d.]+?)(?: and a context of (\d+) tokens)?\.(?: |$)", said)
+        if not here:
+            continue
+        advised += 1
+        less = replace(asked, utilization=float(here[1]), context=int(here[2] or asked.context))
+        assert fit(recipe, known, machine=machine, asked=less, floors=floors).verdict != (
+            "does not fit"
+        )
+    assert advised or machine == "dgx-spark"
 
 
 def test_what_the_gate_admits_on_no_spark_at_rest_does_not_fit() -> None:

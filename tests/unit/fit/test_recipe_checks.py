@@ -421,3 +421,10 @@ def test_the_default_fallback_shares_no_kernels_with_what_it_stands_in_for() -> 
     assert main.lockstep.engine != spare.lockstep.engine
     # EAGLE's regression must not take it along either.
     assert spare.lockstep.draft is None
+
+
+def test_a_default_target_that_drafts_has_a_floor_below_what_was_measured() -> None:
+    data = all_hosts.targets["mistral"]
+    assert KNOWN.recipes[data["recipe"]].lockstep.engine == "sglang"
+    # 12.5 tok/s on an image that had regressed, 29 without EAGLE, 36.5 with it (article 001).
+    assert 12.5 < data["floor"]["decode_tok_s"] < 29

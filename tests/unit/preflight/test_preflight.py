@@ -130,6 +130,10 @@ FAULTS = {
         change("unknown_accounts", to=["me"]),
         "there is no account me, which `operators` or `docker_users` names",
     ),
+    "no-sysctl": (
+        change("unknown_sysctls", to={"vm.swapiness": "vm.swappiness"}),
+        "its kernel has no setting vm.swapiness, which `sysctls` names",
+    ),
     "clock": (change("time", to=NOW - 3600), "its clock differs by 3600 s from this one"),
 }
 

@@ -6,10 +6,12 @@ import pytest
 from a_spark import pins_for, spark
 
 from lockstep.core.errors import InventoryError
+from lockstep.drift.subjects.files import expected
+from lockstep.drift.subjects.kind import Seen
 from lockstep.host.intended import Intended
 from lockstep.inventory.cluster_join import joined
 from lockstep.system.firewall import RULES
-from lockstep.units.tls_unit import CADDYFILE, UNIT
+from lockstep.units.tls_unit import CADDYFILE, ROOT, UNIT
 
 YOURS = {"certificate": "/etc/ssl/spark.pem", "key": "/etc/ssl/spark.key"}
 NAME = "spark-1.tail1234.ts.net"
@@ -75,6 +77,21 @@ def test_the_authority_is_the_same_on_all_hosts_and_another_one_for_other_names(
     assert key.make[-3:] == (key.path, "gpu.example.com", "spark2")
     assert f"LoadCredential=authority:{key.path}\n" in written(first, UNIT)
     assert hosts(bind="0.0.0.0", tls="own")[0].shared_keys[0].path != key.path
+
+
+def test_a_host_without_the_authority_s_certificate_lacks_a_part_of_it_and_has_its_key() -> None:
+    first, second = hosts(bind="0.0.0.0", tls="own")
+    (key,) = first.shared_keys
+    owned = {"owner": "root", "group": "root"}
+    lost = {key.path: {"mode": "0600", "seal": "a", **owned}, ROOT: None}
+    whole = {**lost, ROOT: {"mode": "0644", "seal": "b", **owned}}
+    for this in (first, second):
+        assert key.seal(this.plan.name, lost) is None
+        assert key.seal(this.plan.name, whole) == "a"
+        # Who has it takes none from a host that lacks the certificate alone.
+        assert key.given(this.plan.name, lost) == "a"
+        wanted = {(row.kind, row.item): row.expected for row in expected(this, Seen({}, b""))}
+        assert wanted["secret", ROOT] == "0644 root:root"
 
 
 def test_a_certificate_of_yours_is_read_by_systemd_alone() -> None:

@@ -91,8 +91,20 @@ def test_every_place_is_listed_and_is_whole(
     done(spark, "list")
     places = json.loads(capsys.readouterr().out)["places"]
     for place in places.values():
-        (one,) = [each for each in place["snapshots"] if each["why"] == "nightly"]
+        (one,) = [each for each in place["snapshots"] if each["why"] == "by hand"]
         assert one["image"] == OLD and one["chats_since"] == 1
+
+
+def test_what_the_timer_made_is_told_from_what_somebody_asked_for(
+    spark: Spark, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done(spark, "now")
+    done(spark, "now", "--nightly")
+    capsys.readouterr()
+    done(spark, "list")
+    own, *_ = json.loads(capsys.readouterr().out)["places"].values()
+    # One of a day stays, whichever made it; the copy of before an update is none of them.
+    assert [each["why"] for each in own["snapshots"]] == ["nightly", "update"]
 
 
 def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(

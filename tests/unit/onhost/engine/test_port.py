@@ -6,29 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from onhost_fakes import host_root, put_in_container
+from onhost_fakes import LOOPBACK, host_root, let_listen, put_in_container
 
 from lockstep.onhost.core import config, layout
 from lockstep.onhost.engine import port
 
 TARGET = config.Target("qwen", "vllm.service", "http://127.0.0.1:30001", "m", 1.0, 30.0)
-LOOPBACK, EVERYWHERE, OTHER = "0100007F", "00000000", "0200007F"
-
-
-def listen(paths: layout.Paths, pid: int, group: str, address: str = LOOPBACK) -> None:
-    """A process in a control group that listens at port 30001, as the kernel shows it."""
-    table = paths.proc / "net" / "tcp"
-    table.parent.mkdir(exist_ok=True)
-    lines = table.read_text() if table.exists() else "  sl  local_address\n"
-    row = (
-        f"   0: {address}:7531 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0 0 {pid}9\n"
-    )
-    table.write_text(lines + row)
-    folder = paths.proc / str(pid)
-    (folder / "fd").mkdir(parents=True)
-    (folder / "fd" / "3").symlink_to(f"socket:[{pid}9]")
-    (folder / "cgroup").write_text(f"0::{group}\n")
-    (folder / "comm").write_text("python3\n")
+EVERYWHERE, OTHER = "00000000", "0200007F"
 
 
 @pytest.fixture
@@ -42,39 +26,39 @@ def test_nobody_listens(paths: layout.Paths) -> None:
 
 @pytest.mark.parametrize("address", [LOOPBACK, EVERYWHERE])
 def test_a_process_of_another_unit_is_named(paths: layout.Paths, address: str) -> None:
-    listen(paths, 77, "/user.slice/user-1001.slice/session-3.scope", address)
+    let_listen(paths, 77, "/user.slice/user-1001.slice/session-3.scope", address)
     assert port.strangers(TARGET, paths) == ["python3 (process 77 of root)"]
 
 
 def test_the_units_own_process_is_none(paths: layout.Paths) -> None:
-    listen(paths, 78, "/system.slice/vllm.service")
+    let_listen(paths, 78, "/system.slice/vllm.service")
     assert port.strangers(TARGET, paths) == []
 
 
 def test_a_process_in_its_container_is_none(paths: layout.Paths) -> None:
-    listen(paths, 79, "/system.slice/docker-0123.scope")
+    let_listen(paths, 79, "/system.slice/docker-0123.scope")
     put_in_container(paths, "vllm-qwen36", 79)
     assert port.strangers(replace(TARGET, container="vllm-qwen36"), paths) == []
     assert port.strangers(TARGET, paths) == ["python3 (process 79 of root)"]
 
 
 def test_a_process_of_a_target_that_is_stopped_before_is_none(paths: layout.Paths) -> None:
-    listen(paths, 83, "/system.slice/vllm-other.service")
+    let_listen(paths, 83, "/system.slice/vllm-other.service")
     hot = replace(TARGET, name="other", unit="vllm-other.service")
     assert port.strangers(TARGET, paths, [hot]) == []
 
 
 def test_another_address_of_that_port_is_not_asked(paths: layout.Paths) -> None:
-    listen(paths, 80, "/user.slice", OTHER)
+    let_listen(paths, 80, "/user.slice", OTHER)
     assert port.strangers(TARGET, paths) == []
 
 
 def test_a_rank_without_an_address_has_no_port(paths: layout.Paths) -> None:
-    listen(paths, 81, "/user.slice")
+    let_listen(paths, 81, "/user.slice")
     assert port.strangers(replace(TARGET, url=""), paths) == []
 
 
 def test_what_cannot_be_read_is_no_process_of_the_unit(paths: layout.Paths) -> None:
-    listen(paths, 82, "/system.slice/vllm.service")
+    let_listen(paths, 82, "/system.slice/vllm.service")
     (paths.proc / "82" / "fd" / "3").unlink()
     assert port.strangers(TARGET, paths) == ["a process of root"]

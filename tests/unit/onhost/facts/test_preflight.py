@@ -35,6 +35,7 @@ ASKED: dict[str, Any] = {
     "images": {},
     "accounts": [],
     "fabric": ["lo", "enp9s9"],
+    "sysctls": [],
     "docker_client": "/usr/bin/docker",
     "netplan": "/nonexistent",
     "tls": {},
@@ -363,6 +364,11 @@ def test_preflight_reads_which_earlyoom_is_there_or_would_come(spark: Path) -> N
 def test_preflight_names_accounts_that_are_not_there(spark: Path) -> None:
     answer = preflight(spark, accounts=["root", "no-such-user"])
     assert answer["unknown_accounts"] == ["no-such-user"]
+
+
+def test_preflight_names_settings_that_this_kernel_does_not_have(spark: Path) -> None:
+    answer = preflight(spark, sysctls=["vm.swappiness", "vm.swapiness", "net.none.such"])
+    assert answer["unknown_sysctls"] == {"vm.swapiness": "vm.swappiness", "net.none.such": ""}
 
 
 def test_preflight_measures_the_disk_of_a_folder_that_is_to_come(spark: Path) -> None:

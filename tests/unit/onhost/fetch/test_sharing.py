@@ -61,7 +61,7 @@ def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_cli
     systemd.unit(UNIT, ActiveState="active", SubState="running")
     assert run(monkeypatch, paths, "open", document=lease()) == 0
     client = peer_client.folder(paths) / "0123456789abcdef.client.json"
-    offer = peer_client.folder(paths) / "0123456789abcdef.offer.json"
+    offer = peer_client.offers(paths) / "0123456789abcdef.offer.json"
     assert stat.S_IMODE(client.stat().st_mode) == 0o600
     assert stat.S_IMODE(offer.stat().st_mode) == 0o644
     assert peer_client.lease(paths) == peer_client.Lease(
@@ -73,6 +73,18 @@ def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_cli
     }
     # It runs already, for another deploy.
     assert systemd.calls == []
+
+
+def test_no_other_account_comes_to_a_claim_which_it_could_hold(systemd, paths, monkeypatch):
+    systemd.unit(UNIT, start_ok=False)
+    assert run(monkeypatch, paths, "open", document=lease()) == 0
+    folder, shown = peer_client.folder(paths), peer_client.offers(paths)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    assert folder in claims.folder(paths).parents
+    # The server has an account of its own, and is given the inner folder.
+    [call] = systemd.calls
+    assert f"TemporaryFileSystem={paths.run}:ro" in call
+    assert f"BindReadOnlyPaths={shown}" in call
 
 
 @pytest.fixture
@@ -99,7 +111,7 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
     assert "DynamicUser=yes" in call and "RuntimeMaxSec=86400" in call
     assert call.endswith(
         f"peer-server --address 127.0.0.1 --port {own['port']} --hub /data/hub "
-        f"--folder {peer_client.folder(paths)} --idle 1800 --flat /images"
+        f"--folder {peer_client.offers(paths)} --idle 1800 --flat /images"
     )
     assert TOKEN not in call
     # What a deploy of the past left is gone.
@@ -136,7 +148,7 @@ def test_closing_tells_every_peer_and_stops_the_own_server(systemd, paths, monke
     other.wait_for_end()
     other.server.server_close()
     assert systemd.calls == [f"systemctl stop {UNIT}"]
-    assert list(peer_client.folder(paths).glob("*.json")) == []
+    assert list(peer_client.folder(paths).rglob("*.json")) == []
 
 
 def test_closing_one_deploy_leaves_another_its_server(systemd, paths, monkeypatch):

@@ -259,6 +259,22 @@ def test_a_gateway_that_is_down_is_said(spark, unit, state, said):
     assert status.as_json(found)["problems"] == [problem]
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"ActiveState": "activating", "SubState": "auto-restart"},
+        {"ActiveState": "activating", "SubState": "start-pre", "NRestarts": "1"},
+    ],
+)
+def test_an_open_webui_that_does_not_start_is_said_with_who_has_its_port(spark, monkeypatch, state):
+    said = "python3 (process 7 of eve) listens at 127.0.0.1:8080, where Open WebUI is to answer"
+    monkeypatch.setattr(units, "last_lines", lambda *_: [f"lockstep webui: {said}", "Stopped."])
+    spark.systemd.unit("open-webui.service", Result="exit-code", **state)
+    found = status.gather(config.load_host(spark.paths.targets), spark.paths)
+    [problem] = found.problems
+    assert problem.startswith("Open WebUI is down: exit-code") and said in problem
+
+
 def test_status_asks_systemd_once_for_all_units(spark, monkeypatch):
     asked = []
     show = units.show

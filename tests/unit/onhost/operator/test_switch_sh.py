@@ -596,6 +596,14 @@ def test_the_command_exits_1_when_the_switch_failed(spark, monkeypatch, capsys):
     assert "the switch to qwen FAILED; mistral is hot again" in capsys.readouterr().out
 
 
+def test_a_folder_of_logs_that_takes_nothing_silences_no_switch(spark, monkeypatch, capsys):
+    spark.paths.log.parent.mkdir(parents=True, exist_ok=True)
+    spark.paths.log.write_text("")  # No folder: nothing can be made in it.
+
+    assert front(spark, monkeypatch, "qwen") == 0
+    assert "qwen is hot" in capsys.readouterr().out
+
+
 def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
     with (
         switch_lock.held(spark.paths.switch_lock, "anna", "mistral"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from a_webui import NEW, OLD, VOLUME, Spark, running, text
+from onhost_fakes import let_listen
 
 from lockstep.onhost.core import errors, runner
 from lockstep.onhost.records import restic
@@ -295,3 +296,29 @@ def test_backups_that_are_no_longer_wanted_still_return(spark: Spark) -> None:
     spark.ended("exit-code")
     spark.begin(OLD)
     assert spark.chats == ["one"]
+
+
+def test_it_does_not_start_where_anybody_listens_at_its_port(spark: Spark) -> None:
+    url = "http://127.0.0.1:8080"
+    update.alone(spark.paths, url)
+    let_listen(spark.paths, 7, "/user.slice/session-3.scope", port=8080)
+    said = r"python3 \(process 7 of root\) listens at 127.0.0.1:8080, .* Remedy: stop it"
+    with pytest.raises(errors.Problem, match=said):
+        update.alone(spark.paths, url)
+
+
+@pytest.mark.parametrize("group", ["/user.slice/session-3.scope", "/system.slice/docker-2.scope"])
+def test_an_answer_of_another_process_than_its_container_is_none(spark: Spark, group: str) -> None:
+    port = int(spark.url.rpartition(":")[2])
+    let_listen(spark.paths, 7, group, port=port)
+    with pytest.raises(errors.Problem, match="process 7 of root"):
+        spark.runs(OLD)
+    assert record.load(spark.paths).image == ""
+
+
+def test_the_answer_of_its_own_container_counts(spark: Spark) -> None:
+    port = int(spark.url.rpartition(":")[2])
+    let_listen(spark.paths, 7, "/system.slice/docker-open-webui.scope", port=port)
+    spark.chat("one")
+    spark.runs(OLD)
+    assert record.load(spark.paths).image == OLD

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -20,14 +21,21 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
         yield found
 
 
-def said(spark: Spark, request: bytes) -> tuple[str, dict[str, str], bytes]:
-    """Everything that comes until the gateway closes: the status, the headers and the body."""
+def everything(spark: Spark, request: bytes, *, more: bool = True) -> bytes:
+    """What comes until the gateway closes. Without `more` the client says that it sends no more."""
     with spark.raw() as client:
         client.sendall(request)
+        if not more:
+            client.shutdown(socket.SHUT_WR)
         answer = b""
         while chunk := client.recv(65536):
             answer += chunk
-    head, _, body = answer.partition(b"\r\n\r\n")
+    return answer
+
+
+def said(spark: Spark, request: bytes) -> tuple[str, dict[str, str], bytes]:
+    """Of everything that comes the status, the headers and the body."""
+    head, _, body = everything(spark, request).partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
     return status, dict(line.lower().split(": ", 1) for line in lines), body
 
@@ -50,6 +58,12 @@ def test_a_body_that_does_not_end_is_answered_and_its_connection_closed(
     assert headers["connection"] == "close"
     assert "the rest of the body did not come" in error(body)["message"]
     spark.nobody_asked()
+
+
+@pytest.mark.parametrize("times", [1, 5])
+def test_who_only_asks_and_sends_no_more_is_answered(spark: Spark, times: int) -> None:
+    request = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    assert everything(spark, request * times, more=False).count(b"HTTP/1.1 200 ") == times
 
 
 @pytest.mark.parametrize("twice", ["host: localhost", "origin: http://localhost"])
