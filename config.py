@@ -17,6 +17,10 @@ from lockstep.deploy.checked import must_be_python  # noqa: E402
 
 must_be_python(sys.argv[1:])
 
+from tasks import events  # noqa: E402
+
+events.listen()
+
 # For each operation pyinfra looks up the files and lines that called it, and the types of its own
 # arguments. The text of these files, which it has no use for, and types that never change took a
 # tenth of the processor's time of a deploy that changes nothing.

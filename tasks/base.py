@@ -6,6 +6,7 @@ from pyinfra.api import deploy
 
 from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import OPERATORS_GROUP
+from lockstep.host.intended import Intended
 from lockstep.monitoring import stack
 from lockstep.system.accounts import ours, people
 from lockstep.system.base_files import (
@@ -19,6 +20,18 @@ from lockstep.units import tls_unit
 from lockstep.units.variants import unit_names
 from tasks import run
 from tasks.operations import files, secrets, services, system
+
+
+def in_containers(this: Intended) -> list[str]:
+    """Model units that a restart of Docker ends; of a cluster its agent takes all ranks down."""
+    return list(
+        unit_names([target for target in this.plan.targets if target.image and not target.group])
+    )
+
+
+def generations(this: Intended) -> dict[str, str]:
+    """Services of the system → what they are to run with."""
+    return {"docker.service": docker_generation(this.plan.settings)}
 
 
 @deploy("Base")
@@ -43,11 +56,8 @@ def base() -> None:
     services.reread(
         name="Restart system services that our settings concern",
         units=SYSTEM_UNITS,
-        # Of a cluster its agent takes all ranks down and up again.
-        engines=unit_names(
-            [target for target in this.plan.targets if target.image and not target.group]
-        ),
-        generations={"docker.service": docker_generation(settings)},
+        engines=in_containers(this),
+        generations=generations(this),
     )
     system.packages(
         name="Install packages",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks import run
+from tasks import interrupts, run
 
 
 @deploy("Preflight")
 def preflight() -> None:
     """Plan all hosts, resolve what moves, and judge hardware, driver, disk, ports and sources."""
     run.begin()
+    interrupts.say()

@@ -14,21 +14,22 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.api.state import BaseStateCallback
 
 from lockstep.core.errors import LockstepError, paragraph
+from lockstep.deploy.events import Over
 from lockstep.deploy.summary import HostOutcome, render
-from tasks import connection
+from tasks import connection, events
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []
-_watching = False
+# The state of the run.
+_watched: list[Any] = []
 _when_whole: list[Callable[[], None]] = []
 
 
 def watch(state: Any) -> None:
     """Collect failures of this run from now on, and print the end of it when the process ends."""
-    global _watching
-    if _watching:
+    if _watched:
         return
-    _watching = True
+    _watched.append(state)
     for host in state.inventory:
         if not state.is_host_in_limit(host):
             _left_out.append(host.name)
@@ -134,6 +135,10 @@ def _again() -> str:
 
 
 def _print() -> None:
+    if events.heard():
+        outcomes = list(_outcomes.values())
+        would = {} if _watched[0].is_executing else events.would(_watched[0])
+        events.say(Over(outcomes, _left_out, would))
     text = render(list(_outcomes.values()), again=_again())
     if text:
         print(text)

@@ -11,11 +11,13 @@ from typing import Any
 import gevent
 from pyinfra import host, logger, state
 from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.state import BaseStateCallback
 
 from lockstep import preflight
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding, split_waived
 from lockstep.deploy import copying
+from lockstep.deploy.events import Ready, Refused, Started
 from lockstep.deploy.inputs import inputs
 from lockstep.deploy.plan import plan_hosts
 from lockstep.deploy.questions import questions
@@ -31,7 +33,7 @@ from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
 from lockstep.units.tls_unit import GIVEN
-from tasks import all_or_none, connection, deploy_lock, report, turns
+from tasks import all_or_none, connection, deploy_lock, events, report, turns
 from tasks.facts import host as facts
 
 
@@ -49,6 +51,8 @@ _givers: dict[str, str] = {}
 # What preflight learned of each host that answered.
 _found: dict[str, dict[str, Any]] = {}
 _refused: list[Refusal] = []
+# Tables of findings, as they were shown.
+_shown: list[str] = []
 
 
 def lease() -> dict[str, Any] | None:
@@ -110,13 +114,32 @@ def begin() -> None:
         try:
             _begin()
         except Refusal as refusal:
+            events.say(Refused("\n\n".join((*_shown, str(refusal)))))
             deploy_lock.released("refused, nothing was touched")
             _refused.append(refusal)
             raise
 
 
+class _Gate(BaseStateCallback):
+    """Asks before the first operation whether this run is to go on."""
+
+    asked = False
+
+    def operation_start(self, state: Any, op_hash: str) -> None:
+        if not self.asked and not events.ask(Ready()):
+            deploy_lock.released("not agreed to, nothing was touched")
+            refusal = Refusal("Nobody agreed to it. Nothing was touched on any host.")
+            events.say(Refused(str(refusal)))
+            raise refusal
+        self.asked = True
+
+
 def _begin() -> None:
     report.watch(state)
+    if events.heard():
+        events.say(Started([each.name for each in state.inventory if each in state.active_hosts]))
+        state.add_callback_handler(_Gate())
+        state.add_callback_handler(events.Teller())
     state.add_callback_handler(deploy_lock.Ends())
     state.add_callback_handler(all_or_none.AllOrNone())
     try:
@@ -318,7 +341,8 @@ def _refuse(
         logger.info(f"--> {len(findings)} warning(s) by {by} (`{shown_by}` shows them): {codes}")
     shown = errors if shown_by else findings
     if shown or waived:
-        logger.info("\n" + findings_table(shown, waived))
+        _shown.append(findings_table(shown, waived))
+        logger.info(f"\n{_shown[-1]}")
     if errors:
         raise Refusal(
             f"{by} found what would make this deploy fail; nothing was touched on any host.\n"

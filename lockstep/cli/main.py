@@ -11,7 +11,19 @@ from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
-    *("adopt", "backup", "bench", "cluster", "diff", "evidence", "gc", "lock", "log", "model"),
+    *(
+        "adopt",
+        "backup",
+        "bench",
+        "cluster",
+        "deploy",
+        "diff",
+        "evidence",
+        "gc",
+        "lock",
+        "log",
+        "model",
+    ),
     *("plan", "recipe", "remove", "rollback", "status", "switch"),
 )
 _COMMANDS = {
@@ -46,7 +58,7 @@ class _Lockstep(LazyGroup):
 def main() -> None:
     """Provision DGX Sparks, and keep them identical.
 
-    The deploy itself is `pyinfra inventories/spark.py deploy.py`.
+    `lockstep deploy` is the deploy; `pyinfra inventories/spark.py deploy.py` is the same, in full.
 
     Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell.
     """

@@ -23,6 +23,13 @@ def indented(text: str, by: int = 2) -> None:
     click.echo(textwrap.indent("\n".join(lines), " " * by))
 
 
+def clock_text(seconds: float) -> str:
+    """A length of time as a clock shows it: 0:42, 17:40, 1:02:03."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 def bytes_text(size: int) -> str:
     """Bytes in the unit that gives a readable number."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):

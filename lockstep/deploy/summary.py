@@ -39,8 +39,9 @@ class HostOutcome:
         together: Hot models of clusters that it would take down and start again: model → members.
         news: What people must know or do after it, each in whole sentences.
         snapshot: What was read back from the host at the end: {"rows": [(what, state), …],
-            "ssh": how to log in, "switch": path of switch.sh, "unanswered": digest of each image
-            with an engine → why that could not be asked, "" where it answered}.
+            "ssh": how to log in, "switch": path of switch.sh, "serves": models, "hot": those that
+            run, "page" and "chat": addresses, None where there is none, "unanswered": digest of
+            each image with an engine → why that could not be asked, "" where it answered}.
     """
 
     name: str
@@ -72,6 +73,12 @@ def render(outcomes: Sequence[HostOutcome], *, again: str = "") -> str:
         command = f"Next: {shown[0].snapshot['ssh']} {shown[0].snapshot['switch']} status"
         # Broken only where a shell would go on: the line is there to be typed.
         lines += ["", " \\\n".join(_wrapped(command, WIDTH - 2))]
+    return "\n".join((*lines, *remarks(outcomes), *failures(outcomes, again)))
+
+
+def remarks(outcomes: Sequence[HostOutcome]) -> list[str]:
+    """What a run that only looks would restart, and what people must know after any."""
+    lines: list[str] = []
     # Both in the inventory's order, which is also that of the restarts.
     if restarting := [outcome for outcome in outcomes if outcome.restarts]:
         told = "Hot models that would be restarted, each host once the one before it serves:"
@@ -86,9 +93,7 @@ def render(outcomes: Sequence[HostOutcome], *, again: str = "") -> str:
     # What several hosts have to say alike is said once.
     for text in dict.fromkeys(text for outcome in outcomes for text in outcome.news):
         lines += ["", *_wrapped(f"Note: {text}")]
-    if any(outcome.failed_at for outcome in outcomes):
-        lines += [*_failures(outcomes), *_end(outcomes, again)]
-    return "\n".join(lines)
+    return lines
 
 
 def _active(state: Mapping[str, Any]) -> str:
@@ -122,9 +127,12 @@ def _cell(text: str, width: int) -> list[str]:
     return [part for line in lines for part in line]
 
 
-def _failures(outcomes: Sequence[HostOutcome]) -> Iterator[str]:
-    yield ""
+def failures(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
+    """The failed hosts with step and reason, what became of the others, and what to do."""
     failed = [outcome for outcome in outcomes if outcome.failed_at]
+    if not failed:
+        return
+    yield ""
     for outcome in failed:
         if not outcome.held and not outcome.returned:
             yield from _wrapped(f"FAILED  {outcome.name}: {outcome.failed_at}")
@@ -137,6 +145,7 @@ def _failures(outcomes: Sequence[HostOutcome]) -> Iterator[str]:
         yield from _wrapped(f"Returned, because not all came through: {', '.join(back)}")
     if good := [each.name for each in outcomes if not each.failed_at and each.snapshot]:
         yield from _wrapped("Done on: " + ", ".join(good))
+    yield from _end(outcomes, again)
 
 
 def _end(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
@@ -205,13 +214,14 @@ def rows(
     for reason, names in by_reason.items():
         lines.append(("engine not asked", f"{', '.join(names)}: the start will tell; {reason}"))
     linked = [unit for unit in unit_names(plan.targets) if units.get(unit, {}).get("links")]
-    lines.append(("hot now", ", ".join(_hot(plan, units)) or "none"))
+    lines.append(("hot now", ", ".join(hot_names(plan, units)) or "none"))
     lines.append(("models at boot", ", ".join(linked) or "none"))
     lines.append(("memory available", f"{available / GIB:.1f} GiB"))
     return lines
 
 
-def _hot(plan: HostPlan, units: Mapping[str, Any]) -> Iterator[str]:
+def hot_names(plan: HostPlan, units: Mapping[str, Any]) -> Iterator[str]:
+    """The models of a host that run, as people call them."""
     for target in plan.targets:
         for name, unit, _ in target.forms:
             if units.get(f"{unit}.service", {}).get("ActiveState") == "active":

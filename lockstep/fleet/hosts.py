@@ -212,10 +212,20 @@ def deploy(
         output: Where its standard output goes; None: to ours.
     """
     sys.stdout.flush()
-    pyinfra = Path(sys.executable).with_name("pyinfra")
-    chosen = [word for name in limit for word in ("--limit", name)]
-    argv = [str(pyinfra), "-y", *chosen, str(inventory.absolute()), "deploy.py"]
     done = subprocess.run(
-        argv, cwd=inventories.REPOSITORY, env={**os.environ, WHAT: what}, stdout=output, check=False
+        deploy_command(inventory, limit),
+        cwd=inventories.REPOSITORY,
+        env={**os.environ, WHAT: what},
+        stdout=output,
+        check=False,
     )
     return done.returncode
+
+
+def deploy_command(
+    inventory: Path, limit: Sequence[str] = (), options: Sequence[str] = ("-y",)
+) -> list[str]:
+    """The argument list of a deploy, to be run in the repository's folder."""
+    pyinfra = Path(sys.executable).with_name("pyinfra")
+    chosen = [word for name in limit for word in ("--limit", name)]
+    return [str(pyinfra), *options, *chosen, str(inventory.absolute()), "deploy.py"]

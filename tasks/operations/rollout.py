@@ -123,6 +123,15 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
         host.noop("no hot model is restarted")
 
 
+def interrupted(units: Sequence[str], together: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Units that this run will restart on the current host, and those that it will only stop.
+
+    Among the latter are such as serve no model.
+    """
+    change = _change(units, together)
+    return ([*change.stale, *change.ranks], list(change.ending)) if change else ([], [])
+
+
 def pending() -> bool:
     """Whether the host being executed may have anything left to change of its model units."""
     return host.name not in _settled

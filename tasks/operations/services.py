@@ -76,12 +76,12 @@ def reread(
         engines: Model units whose engine is in a container.
     """
     if not state.is_executing:
-        old, hot = _outdated(units, generations or {}, engines)
+        old, hot = outdated(units, generations or {}, engines)
         report.to_restart(host.name, hot)
         yield from _reread(old, hot)
         return
     with turns.of_operation().of(host.name) as take:
-        old, hot = _outdated(units, generations or {}, engines)
+        old, hot = outdated(units, generations or {}, engines)
         blocked = take("restart" if hot else "nothing")
         if blocked:
             report.of(host.name).held = f"{', '.join(hot)} runs on"
@@ -102,7 +102,7 @@ def _ended_with_docker() -> dict[str, str]:
     return found
 
 
-def _outdated(
+def outdated(
     units: Sequence[str], wanted: Mapping[str, str], engines: Sequence[str]
 ) -> tuple[list[str], list[str]]:
     """System services to restart, and the model units that a restart of Docker would end."""

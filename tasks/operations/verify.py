@@ -8,8 +8,9 @@ from typing import Any
 from pyinfra import host, state
 from pyinfra.api import operation
 
-from lockstep.deploy.summary import rows
+from lockstep.deploy.summary import hot_names, rows
 from lockstep.files.managed_file import SYSTEMD
+from lockstep.units.gateway_unit import local_url, open_url
 from lockstep.units.scripts import switch_path
 from tasks import report, run
 from tasks.facts import host as facts
@@ -36,11 +37,16 @@ def read_back() -> Commands:
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
     ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
+    webui = this.plan.settings.webui
     unasked, available = this.unasked(engines), found["machine.available"]
     report.of(host.name).snapshot = {
         "rows": rows(this.plan, found["units"], engines, available, unasked),
         "ssh": this.plan.settings.login or ssh,
         "switch": switch_path(this.plan.settings),
+        "serves": [target.name for target in this.plan.targets],
+        "hot": list(hot_names(this.plan, found["units"])),
+        "page": open_url(this.plan.settings) or local_url(this.plan.settings),
+        "chat": f"http://{webui.bind}:{webui.port}" if webui.enabled else None,
         "unanswered": {
             digest: record.get("unanswered") or ""
             for digest, record in engines["images"].items()

@@ -6,6 +6,8 @@ import copy
 import json
 import os
 import subprocess
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,9 @@ class Site:
         self.repository = repository
         self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
+        self._state = repository / "state.json"
+        folders = (repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
+        self._path = os.pathsep.join(map(str, folders))
 
     def deploy(
         self, *options: str, task: str = "deploy.py", **changes: Any
@@ -33,17 +38,37 @@ class Site:
         With `--dry` and without `-y`, which would leave out what pyinfra finds to change.
         """
         options += () if "--dry" in options else ("-y",)
-        state = self.repository / "state.json"
-        state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
-        folders = (self.repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
-        path = os.pathsep.join(map(str, folders))
-        done = forks(self.repository, path).run(
-            [*options, self.inventory, task],
-            {**os.environ, "PYTHONPATH": path, "FAKE_SPARKS": str(state)},
-            limit_s=120,
-        )
-        self.document = json.loads(state.read_text())
+        environment = self._before(changes)
+        argv = [*options, self.inventory, task]
+        done = forks(self.repository, self._path).run(argv, environment, limit_s=300)
+        self.document = json.loads(self._state.read_text())
         return done
+
+    def quiet_deploy(self, *options: str, **changes: Any) -> subprocess.CompletedProcess[str]:
+        """`lockstep deploy -i INVENTORY`, where nobody watches and nobody can be asked."""
+        program = [sys.executable, "-m", "lockstep.cli.main", "deploy", "-i", self.inventory]
+        done = subprocess.run(
+            [*program, *options],
+            cwd=self.repository,
+            env=self._before(changes),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        self.document = json.loads(self._state.read_text())
+        return done
+
+    def _before(self, changes: Mapping[str, Any]) -> dict[str, str]:
+        """Write what the hosts are, and return the environment of a deploy to them."""
+        self._state.write_text(json.dumps({"hosts": self.document["hosts"], **changes}))
+        return {
+            **os.environ,
+            "PYTHONPATH": self._path,
+            "FAKE_SPARKS": str(self._state),
+            "XDG_STATE_HOME": str(self.repository / "state"),
+        }
 
     def ran(self, host: str = HOSTS[0]) -> list[str]:
         """Every command of the last run on a host; "? NAME ..." asks readers."""

@@ -448,6 +448,10 @@ class Spark:
     def _read_units(self, asked: list[str]) -> Any:
         return {name: self.state["units"].get(name, UNIT) for name in asked}
 
+    def _read_ruler_models(self, asked: None) -> Any:
+        hot = [name for name, unit in self.state["units"].items() if unit.get("generation")]
+        return {name: {"name": name, "requests": 2} for name in hot if name.startswith("vllm")}
+
     def _read_firewall(self, asked: dict[str, Any]) -> Any:
         kept = self.state["firewall"]
         unit = self.state["units"].get(asked["unit"], UNIT)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 from a_site import Site
+from an_older_site import FILE, OLD, UNIT, changed, outdate
 from fake_spark import HOSTS
 from pyinfra.context import ctx_state
 
@@ -17,29 +18,10 @@ from tasks.turns import obstacle
 pytestmark = pytest.mark.slow
 
 ONE, TWO = HOSTS
-UNIT = "vllm-qwen36.service"
-FILE = f"/etc/systemd/system/{UNIT}"
-OLD = "0123456789abcdef"
 MESSAGE = "qwen: it does not start; returning to what there was\nqwen is hot again"
 FLOOR = "/usr/bin/python3 /usr/local/lib/lockstep floor"
 # The default mistral has a floor, so each host asks which of its hot targets has one.
 ROLLOUT = f"job rollout: /usr/bin/python3 /usr/local/lib/lockstep rollout go --gate -- {FLOOR}"
-
-
-def outdate(site: Site, host: str, *, hot: bool = True) -> None:
-    """Let a host have what an earlier deploy wrote, and run it or not."""
-    state = site.document["hosts"][host]
-    wanted = state["units"][UNIT]["wanted"]
-    state["files"][FILE]["text"] = state["files"][FILE]["text"].replace(wanted, OLD)
-    state["units"][UNIT]["wanted"] = OLD
-    if hot:
-        running = {"ActiveState": "active", "SubState": "running", "generation": OLD}
-        state["units"][UNIT] |= running
-
-
-def changed(site: Site) -> list[tuple[str, str]]:
-    """Every change of the last run, with its host, in the order of all hosts together."""
-    return [(host, line) for host, line in site.document["order"] if not line.startswith("?")]
 
 
 def closing(done: subprocess.CompletedProcess[str]) -> str:

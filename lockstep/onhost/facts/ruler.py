@@ -1,4 +1,4 @@
-"""What a measurement stands on: the hot unit, and how busy and how warm the machine is."""
+"""What runs: the hot models with their requests, and how busy and how warm the machine is."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import re
 import time
 from typing import Any
 
+from lockstep.onhost.core import config, errors, layout
+from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts.reading import document, run, states
 from lockstep.onhost.facts.units import generation
 from lockstep.onhost.system import gpu
+from lockstep.onhost.systemd import units as systemd
 
 _LOOK_S = 0.5
+_ANSWER_S = 3.0
 _PROPERTIES = "Id,ActiveState,MainPID,InvocationID,Environment"
 
 
@@ -77,3 +81,28 @@ def read(asked: dict[str, Any]) -> dict[str, Any]:
         return {**found, "tensors": _tensors(asked["index"], asked["vision"])}
     last = _compiled(found.get("hot"), asked.get("compiled", ""))
     return {**found, "busy": _busy(), **_gpu(), "compiled": last}
+
+
+def models(_: object) -> dict[str, dict[str, Any]]:
+    """Unit → "name", and "requests" under way, null where that cannot be told. Asked: nothing."""
+    try:
+        targets = config.load_host(layout.Paths().targets).targets.values()
+    except errors.Problem:
+        # Of an earlier Lockstep, or of none.
+        return {}
+    states = systemd.show([target.unit for target in targets])
+    return {
+        target.unit: {"name": target.name, "requests": _requests(target)}
+        for target in targets
+        if states[target.unit].state not in ("off", "failed")
+    }
+
+
+def _requests(target: config.Target) -> int | None:
+    if not target.itself.url:
+        return None
+    try:
+        counters = openai_api.counters(target.itself, None, _ANSWER_S)
+    except openai_api.NotReady:
+        return None
+    return counters.outstanding if counters else None

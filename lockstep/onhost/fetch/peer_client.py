@@ -96,6 +96,7 @@ class Copier:
         self._waits: dict[str, tuple[tuple[str, str], float]] = {}
         self._impatient: set[str] = set()
         self._waiting: Counter[str] = Counter()
+        self._copying: Counter[str] = Counter()
         self.bytes: Counter[str] = Counter()
 
     def bring(
@@ -134,9 +135,18 @@ class Copier:
 
     def note(self) -> str:
         """What there is to add to a line of progress: whom somebody waits for."""
+        names = self._names(self._waiting)
+        return f", waiting for {names}" if names else ""
+
+    def source(self, origin: str) -> str:
+        """Where content comes from now, for people: from which peers, else from the origin."""
+        if names := self._names(self._copying):
+            return f"from {names}"
+        return self.note().removeprefix(", ") or f"from {origin}"
+
+    def _names(self, which: Counter[str]) -> str:
         with self._lock:
-            names = sorted(name for name, count in self._waiting.items() if count)
-        return f", waiting for {' and '.join(names)}" if names else ""
+            return " and ".join(sorted(name for name, count in which.items() if count))
 
     def told(self, what: str) -> None:
         """Say once, at the end, what came from which peer."""
@@ -156,13 +166,18 @@ class Copier:
             ]
 
     def _wait(self, peer: Peer) -> None:
-        with self._lock:
-            self._waiting[peer.name] += 1
-        try:
+        with self._counted(self._waiting, peer):
             time.sleep(POLL_S)
+
+    @contextlib.contextmanager
+    def _counted(self, which: Counter[str], peer: Peer) -> Iterator[None]:
+        with self._lock:
+            which[peer.name] += 1
+        try:
+            yield
         finally:
             with self._lock:
-                self._waiting[peer.name] -= 1
+                which[peer.name] -= 1
 
     def _worth_waiting(self, peer: Peer, answer: Answer) -> bool:
         """Whether an earlier peer still moves; once it does not, it is never waited for again."""
@@ -202,7 +217,8 @@ class Copier:
         partial = content.partial(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            same = self._transfer(peer, name, size, partial)
+            with self._counted(self._copying, peer):
+                same = self._transfer(peer, name, size, partial)
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             self._strike(peer)
             self._say(f"copy from {peer.name} broke off ({error or type(error).__name__})")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import file_lock
+from lockstep.onhost.core.progress import Progress
 from lockstep.onhost.fetch import claims, content, download, peer_client
 from lockstep.onhost.images import registry
 
@@ -100,15 +101,13 @@ class Store:
         order = sorted(manifest.blobs, key=lambda blob: -blob.size)
         download.several(lambda blob: self._bring("blobs", blob, blob.size), order)
 
-    def progress(self, manifest: Manifest) -> str:
-        """`3 of 12 layers, 1200 of 9800 MB`, and whom it waits for."""
+    def progress(self, what: str, manifest: Manifest) -> str:
+        """How much of an image's layers is here, and where the rest comes from."""
         paths = [self._folder / blob.name for blob in manifest.layers]
         whole, here = sum(path.exists() for path in paths), sum(map(content.begun, paths))
         total = sum(blob.size for blob in manifest.layers)
-        return (
-            f"{whole} of {len(paths)} layers, {here / 1e6:.0f} of "
-            f"{total / 1e6:.0f} MB{self._copier.note()}"
-        )
+        source = self._copier.source(what.partition(" ")[2].partition("/")[0])
+        return str(Progress(what, f"{whole} of {len(paths)} layers", here, total, source))
 
     def _bring(self, kind: str, blob: Blob, size: int | None, target: Path | None = None) -> None:
         path = target or self._folder / blob.name

@@ -167,7 +167,7 @@ def fetch(
         manifest = found.manifest(pin.name)
         _check_platform(pin, found.platform(manifest))
         told = f"image {pin.source_name}"
-        with growth.repeated(lambda: output.say(f"{told}: {found.progress(manifest)}"), PROGRESS_S):
+        with growth.repeated(lambda: output.say(found.progress(told, manifest)), PROGRESS_S):
             found.fill(manifest)
     except registry.Refused as error:
         raise failure(pin, str(error)) from error

@@ -46,6 +46,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
     name = "small" if options.small else CLAIM
     with claims.held(paths, name, weights_state.absent(spec)) as claim:
         store = weights_store.Store(spec, token, copier, claim)
+        store.announce()
         for repository in spec.repositories:
             store.bring(repository, "small files" if options.small else "complete")
     copier.told("weights")

@@ -15,6 +15,7 @@ import urllib.parse
 from collections.abc import Iterable
 
 from lockstep.onhost.core import atomic, errors, file_lock, output
+from lockstep.onhost.core.progress import Progress
 from lockstep.onhost.fetch import claims, content, download, growth, peer_client, url_login
 from lockstep.onhost.weights import hub_cache, weights_spec, weights_state
 
@@ -76,12 +77,7 @@ class Store:
         missing = [file for file in part.files if not (snapshot / file.path).exists()]
         if not missing:
             return
-        needed = sum(file.size or 0 for file in missing)
-        self._check_disk(part, needed)
-        output.say(
-            f"weights {part.model}: {len(missing)} of {len(part.files)} files to "
-            f"fetch, {_gb(needed)} GB"
-        )
+        self._check_disk(part, sum(file.size or 0 for file in missing))
         # Large files first: the last minutes should not belong to one lonely file.
         order = sorted(missing, key=lambda file: -(file.size or 0))
         with growth.repeated(lambda: output.say(self.progress(part))):
@@ -91,15 +87,28 @@ class Store:
                 done=lambda file, _: self._stamp(part, file),
             )
 
+    def announce(self) -> None:
+        """Say of everything that is not whole how much of it is here, before any of it comes."""
+        parts = {part.model: part for each in self._spec.repositories for part in each.parts}
+        for part in parts.values():
+            snapshot = self._spec.snapshot(part.model, part.revision)
+            if not all((snapshot / file.path).exists() for file in part.files):
+                output.say(self.progress(part))
+
     def progress(self, part: weights_spec.Part) -> str:
-        """`weights org/name: 3 of 13 files, 12.3 of 70.8 GB`, and whom it waits for."""
+        """How much of it is here, and where the rest comes from."""
         snapshot = self._spec.snapshot(part.model, part.revision)
         paths = [snapshot / file.path for file in part.files]
         sizes = [path.stat().st_size for path in paths if path.exists()]
         here = sum(sizes) + _begun(self._spec, part)
-        return (
-            f"weights {part.model}: {len(sizes)} of {len(part.files)} files, "
-            f"{_gb(here)} of {_gb(part.size)} GB{self._copier.note()}"
+        return str(
+            Progress(
+                f"weights {part.model}",
+                f"{len(sizes)} of {len(part.files)} files",
+                here,
+                part.size,
+                self._copier.source(urllib.parse.urlsplit(self._hub).hostname or self._hub),
+            )
         )
 
     def _stamp(self, part: weights_spec.Part, file: weights_spec.File) -> None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import ssl
 import threading
+import urllib.parse
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from a_peer import TOKEN, Spark
 
 from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core.progress import Progress, read_back
 from lockstep.onhost.fetch import claims, download, peer_client
 from lockstep.onhost.weights import fetch_weights, weights_spec, weights_state, weights_store
 
@@ -175,7 +177,7 @@ def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, c
         "original/params.json",
     ]
     said = capsys.readouterr().out.splitlines()
-    assert said[0] == "weights org/small: 3 of 3 files to fetch, 0.0 GB"
+    assert said[0] == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
     assert said[-1].startswith("weights org/small: complete at /")
 
     hub.requests.clear()
@@ -498,7 +500,7 @@ def test_what_is_done_is_told_by_one_thread():
 
 def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
     copier = peer_client.Copier(None)
-    monkeypatch.setattr(copier, "note", lambda: ", waiting for spark2")
+    monkeypatch.setattr(copier, "source", lambda origin: f"waiting for spark2, else {origin}")
     parsed = weights_spec.parse(spec.read_text())
     repository = weights_spec.Repository(
         "org/small",
@@ -514,7 +516,12 @@ def test_progress_counts_files_and_bytes_on_disk(spec, monkeypatch):
 
     store = weights_store.Store(parsed, None, copier, claims.Claim(None))
     line = store.progress(repository)
-    assert line == "weights org/small: 1 of 2 files, 0.1 of 0.1 GB, waiting for spark2"
+    hub = urllib.parse.urlsplit(parsed.hub).hostname
+    amount = "1 of 2 files, 80.00 of 100.00 MB"
+    assert line == f"weights org/small: {amount}, waiting for spark2, else {hub}"
+    assert read_back(line) == Progress(
+        "weights org/small", "1 of 2 files", 8e7, 1e8, f"waiting for spark2, else {hub}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+"""The last lines of `lockstep deploy`: what serves, or what went wrong and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from lockstep.core.terminal import clock_text
+from lockstep.deploy.course import Course
+from lockstep.deploy.events import Interrupts
+from lockstep.deploy.summary import HostOutcome, failures, remarks
+from lockstep.inventory.values import is_loopback
+
+#: Lines of a failed run that are shown, where it says nothing of its own.
+_LAST = 8
+# Headings of pyinfra's, and what it says of its own insides.
+_NOISE = re.compile(
+    r"-->|\s*(File \"|Traceback|Loading: |Detected changes may|Error: executed|\^+$)|\s*$"
+)
+# A file that differs, and after it its lines.
+_DIFFERENCE = re.compile(r"\d\d:\d\d:\d\d  {4}((?:\[[^\]]+\] will | {2}).+)")
+_UNREACHED = re.compile(
+    r"Authentication error|resolve hostname|Unable to connect|Host key|host key|timed out"
+    r"|No route to host|Connection refused|SSH error|Could not connect"
+)
+
+
+def done(course: Course, inventory: str, now: float) -> Iterator[str]:
+    """What serves, how to start one, where page and chat are; after what people must know."""
+    outcomes = [each for each in course.outcomes if each.snapshot]
+    names = ", ".join(each.name for each in outcomes)
+    yield from _notes(course)
+    took = clock_text(now - course.began)
+    what = "Done" if course.changed else "Nothing to change"
+    hot = {each.name: each.snapshot["hot"] for each in outcomes}
+    models = list(dict.fromkeys(name for each in outcomes for name in each.snapshot["serves"]))
+    running = list(dict.fromkeys(name for each in hot.values() for name in each))
+    if len(running) == 1 and all(hot.values()):
+        said = f"{running[0]} is hot."
+    elif running:
+        said = " ".join(f"Hot on {name}: {', '.join(each)}." for name, each in hot.items() if each)
+    else:
+        said = "Nothing is hot yet."
+    verb = "serves" if len(outcomes) == 1 else "serve"
+    yield f"{what}, {took}. {names} {verb}: {', '.join(models)}. {said}"
+    first = next((name for name in models if name not in running), models[0] if models else "")
+    if first:
+        yield f"Start one:  lockstep switch {inventory} {first}"
+    yield _addresses(outcomes)
+
+
+def _notes(course: Course) -> Iterator[str]:
+    for text in dict.fromkeys(text for each in course.outcomes for text in each.news):
+        yield f"Note: {text}"
+
+
+def _addresses(outcomes: Sequence[HostOutcome]) -> str:
+    kinds = [name for name in ("page", "chat") if outcomes[0].snapshot[name]]
+    shown = {
+        name: list(dict.fromkeys(each.snapshot[name] for each in outcomes if each.snapshot[name]))
+        for name in kinds
+    }
+    text = "   ".join(f"{name.capitalize()}: {', '.join(urls)}" for name, urls in shown.items())
+    inside = [url for urls in shown.values() for url in urls if is_loopback(_host(url))]
+    if not inside:
+        return text
+    ssh = str(outcomes[0].snapshot["ssh"])
+    if not ssh.startswith("ssh "):
+        return f"{text}   (on each host itself)"
+    ports = " ".join(f"-L {urlsplit(url).port}:{url.partition('//')[2]}" for url in inside)
+    return f"{text}   (here after: {ssh} -N {ports})"
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""
+
+
+def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:
+    """What people lose by a deploy, before it touches anything."""
+    if found:
+        yield "This deploy interrupts:"
+    for each in found:
+        then = "it restarts" if each.again else "it is stopped, for the inventory has it no more"
+        asked = f"; {each.requests} requests under way" if each.requests else ""
+        yield f"  {each.host}: {each.model} is hot: {then}{asked}"
+
+
+def dry(course: Course, log: Sequence[str] | None) -> Iterator[str]:
+    """What a deploy would change and interrupt.
+
+    Args:
+        course: The run that only looked.
+        log: All its lines, where the text of what differs is wanted.
+    """
+    yield from (found[1] for line in log or () if (found := _DIFFERENCE.match(line)))
+    would: Mapping[str, Sequence[str]] = course.over.would if course.over else {}
+    for name, hosts in would.items():
+        part, _, what = name.partition(" | ")
+        yield f"would  {', '.join(hosts)}: {what or part}"
+    yield from interruptions(course.interrupts)
+    yield from _notes(course)
+    if not would:
+        yield f"Nothing would change on {', '.join(course.hosts)}."
+    elif log is None:
+        yield "The files are named in the log; --diff shows what differs in them."
+
+
+def failed(course: Course, tail: Mapping[str, Sequence[str]], command: str) -> Iterator[str]:
+    """The step, the host, the last lines that matter, and the remedy.
+
+    Args:
+        course: The run.
+        tail: Host → its last lines in the step, "" → those of nobody.
+        command: What was typed.
+    """
+    outcomes = course.outcomes
+    for each in outcomes:
+        if each.failed_at and not each.reason and not each.held:
+            each.reason = "\n".join(_last(tail.get(each.name, ())))
+    yield from (*remarks(outcomes), *failures(outcomes, command))
+
+
+def ended(course: Course, lines: Sequence[str]) -> Iterator[str]:
+    """Why a run ended that said nothing of its end: its last lines, and the remedy."""
+    if course.refused:
+        yield from course.refused.splitlines()
+        return
+    shown = _last(lines)
+    yield from shown
+    if any(_UNREACHED.search(line) for line in shown):
+        yield "Remedy: log in to each of these hosts by ssh from here first, as the same user."
+
+
+def _last(lines: Sequence[str]) -> list[str]:
+    found = [line.strip() for line in lines if not _NOISE.match(line)]
+    return found[-_LAST:]

@@ -1,0 +1,96 @@
+"""A deploy as `lockstep deploy` hears it: a program that says what a recorded run said."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lockstep.deploy import events
+from lockstep.deploy.course import Course
+from lockstep.deploy.plain import Plain
+from lockstep.deploy.summary import HostOutcome
+
+#: Says what it is given as JSON, and does what a text among it asks for.
+_PROGRAM = """\
+import json, os, signal, sys, time
+
+def ended(*_):
+    print("Exiting upon user request!", flush=True)
+    sys.exit(0)
+
+signal.signal(signal.SIGINT, ended)
+assert os.environ["LOCKSTEP_EVENTS"]
+for said in json.loads(sys.argv[1]):
+    if isinstance(said, dict):
+        print("\\x1e" + json.dumps(said), flush=True)
+        if said["event"] in ("Ready", "Asks"):
+            print("answered", sys.stdin.readline().strip(), flush=True)
+    elif isinstance(said, int):
+        sys.exit(said)
+    elif said == "WAIT":
+        signal.pause()
+    elif said == "DEAF":
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    elif said == "LEAVE A CHILD":
+        os.fork() or time.sleep(600)
+    else:
+        print(said, flush=True)
+"""
+
+
+def argv(folder: Path, said: Sequence[Any]) -> list[str]:
+    """The command line of a deploy that says this: events, lines; a number is its exit code."""
+    program = folder / "deploys.py"
+    program.write_text(_PROGRAM, encoding="utf-8")
+    written = [
+        each if isinstance(each, str | int) else json.loads(events.line(each)[1:]) for each in said
+    ]
+    return [sys.executable, str(program), json.dumps(written)]
+
+
+def good(name: str, hot: Sequence[str] = (), **more: Any) -> HostOutcome:
+    """What became of a host that is done."""
+    snapshot = {
+        "rows": [],
+        "ssh": f"ssh spark@{name}",
+        "switch": "/data/scripts/llm/switch.sh",
+        "serves": ["qwen", "mistral"],
+        "hot": list(hot),
+        "page": "https://10.0.0.11:8443",
+        "chat": None,
+        **more,
+    }
+    return HostOutcome(name, generation="new", restarts=[], snapshot=snapshot)
+
+
+def step(name: str, changed: Sequence[str] = (), failed: Sequence[str] = ()) -> list[events.Event]:
+    """An operation from its begin to its end."""
+    return [events.Step(name), events.Done(name, changed, failed)]
+
+
+class Clock:
+    """A clock that stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def plain(lines: list[str], clock: Callable[[], float]) -> Plain:
+    """The printer of a run whose lines are collected."""
+    course = Course(clock())
+    return Plain(
+        course, lines.append, agree=lambda found: True, password=lambda prompt: None, clock=clock
+    )
+
+
+def recorded(path: Path) -> Iterator[tuple[float, str | events.Event]]:
+    """Seconds → line or event, of a run that was recorded."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        at, kind, said = json.loads(line)
+        yield at, said if kind == "line" else events.read(json.dumps(said))

@@ -1,0 +1,77 @@
+"""`lockstep deploy` over the real deploy: as few lines as there is to say, and nothing untold."""
+
+from __future__ import annotations
+
+from a_site import Site
+from an_older_site import UNIT, changed, outdate
+from fake_spark import HOSTS
+
+ONE, TWO = HOSTS
+
+
+def test_a_deploy_that_changes_nothing_is_six_lines_at_most(converged: Site) -> None:
+    done = converged.quiet_deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    heading, what, *rest = done.stdout.splitlines()
+    assert heading.startswith("Lockstep · inventories/site.py · all lines: state/lockstep/deploys/")
+    assert what.startswith("Nothing to change, 0:")
+    assert f"{ONE}, {TWO} serve: qwen, mistral, mistral-vllm. Nothing is hot yet." in what
+    assert rest[0] == "Start one:  lockstep switch inventories/site.py qwen"
+    assert len(rest) <= 4
+    assert changed(converged) == []
+
+
+def test_a_first_deploy_is_a_line_a_stage(wiped: Site) -> None:
+    done = wiped.quiet_deploy()
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) < 20
+    stages = [line.split()[0] for line in lines[1:] if f"{ONE}, {TWO}: " in line]
+    assert stages[:4] == ["packages", "engine", "images", "weights"]
+
+
+def test_a_hot_model_is_not_interrupted_unasked(converged: Site) -> None:
+    outdate(converged, ONE)
+    refused = converged.quiet_deploy()
+    assert refused.returncode == 1
+    assert refused.stdout.splitlines()[1:] == [
+        "This deploy interrupts:",
+        f"  {ONE}: {UNIT} is hot: it restarts; 2 requests under way",
+        "Nobody can be asked here: --yes goes on.",
+        "Nobody agreed to it. Nothing was touched on any host.",
+    ]
+    assert changed(converged) == []
+    done = converged.quiet_deploy("--yes")
+    assert done.returncode == 0, done.stdout + done.stderr
+    unit = converged.document["hosts"][ONE]["units"][UNIT]
+    assert unit["generation"] == unit["wanted"]
+
+
+def test_a_dry_run_names_what_would_change_and_changes_nothing(converged: Site) -> None:
+    outdate(converged, ONE)
+    done = converged.quiet_deploy("--dry", "--diff")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"[{ONE}] will modify /etc/systemd/system/{UNIT}" in done.stdout
+    assert f"would  {ONE}: Restart hot models, one host at a time" in done.stdout
+    assert f"  {ONE}: {UNIT} is hot: it restarts; 2 requests under way" in done.stdout
+    assert changed(converged) == []
+
+
+def test_a_host_that_fails_is_named_with_step_and_reason(converged: Site) -> None:
+    outdate(converged, TWO, hot=False)
+    step = f"write /etc/systemd/system/{UNIT}"
+    done = converged.quiet_deploy(fails={TWO: {step: "disk is full"}})
+    assert done.returncode == 1
+    shown = done.stdout.splitlines()
+    assert f"FAILED  {TWO}: Services | Write launchers and units" in shown
+    assert "        disk is full" in shown
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_refusal_shows_its_findings(converged: Site) -> None:
+    done = converged.quiet_deploy(
+        fails={ONE: {"preflight": "python3: not found"}, TWO: {"preflight": "x"}}
+    )
+    assert done.returncode == 1
+    assert "nothing was touched" in done.stdout
+    assert changed(converged) == []

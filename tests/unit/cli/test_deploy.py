@@ -1,0 +1,228 @@
+"""`lockstep deploy`: what it prints, asks and ends with, whatever the deploy under it says."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import a_run
+import pytest
+from a_run import good, step
+from click.testing import CliRunner, Result
+
+from lockstep.cli import deploy
+from lockstep.cli.main import main
+from lockstep.deploy import events
+from lockstep.deploy.summary import HostOutcome
+
+QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
+OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an inventory, and logs of its own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spark.py").write_text("", encoding="utf-8")
+    return tmp_path
+
+
+def deployed(folder: Path, monkeypatch: pytest.MonkeyPatch, said: list[Any], *words: str) -> Result:
+    """How `lockstep deploy WORDS` ends where the deploy says this."""
+    argv = a_run.argv(folder, said)
+    monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
+    return CliRunner().invoke(main, ["deploy", "-i", "spark.py", *words])
+
+
+def lines(result: Result) -> list[str]:
+    """What it printed below its heading."""
+    heading, *rest = result.output.splitlines()
+    assert heading.startswith("Lockstep · spark.py · all lines: state/lockstep/deploys/")
+    return [re.sub(r"\b\d:\d\d\b", "0:00", line) for line in rest]
+
+
+def test_a_deploy_that_changes_nothing_is_five_lines(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [
+        *("--> Loading config...", events.Started(["spark1", "spark2"]), events.Ready()),
+        *step("Base | Install packages"),
+        *step("Weights | Fetch and verify weights"),
+        OVER,
+    ]
+    result = deployed(folder, monkeypatch, said)
+    assert result.exit_code == 0
+    assert lines(result) == [
+        "Nothing to change, 0:00. spark1, spark2 serve: qwen, mistral. Hot on spark1: qwen.",
+        "Start one:  lockstep switch spark.py mistral",
+        "Page: https://10.0.0.11:8443",
+    ]
+    (log,) = (folder / "state").rglob("*.log")
+    assert "--> Loading config..." in log.read_text(encoding="utf-8")
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_each_stage_that_changed_something_is_a_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [
+        events.Started(["spark1", "spark2"]),
+        *step("Base | Install packages", ["spark1"]),
+        *step("Firewall | Write rules", ["spark1", "spark2"]),
+        *step("Images | Pull images by digest"),
+        *step("Gateway | Write the gateway", ["spark2"]),
+        OVER,
+    ]
+    first, second, done, *_ = lines(deployed(folder, monkeypatch, said))
+    assert first == "packages      0:00  spark1, spark2: 2 steps"
+    assert second == "gateway       0:00  spark2: Write the gateway"
+    assert done.startswith("Done, 0:00.")
+
+
+def test_a_failure_shows_step_host_last_lines_and_remedy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = HostOutcome("spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB, then run")
+    said = [
+        *("    [spark3] Authentication error (no key)", events.Started(["spark1", "spark2"])),
+        events.Step("Base | Install packages"),
+        "    [spark1] E: Unable to locate package nosuch",
+        "    [spark1] Error: executed 1 commands",
+        events.Done("Base | Install packages", ["spark2"], ["spark1"]),
+        *step("Weights | Fetch", [], ["spark2"]),
+        events.Over(
+            [
+                HostOutcome("spark1", "Base | Install packages"),
+                told,
+                HostOutcome("spark3", "connecting over SSH"),
+            ]
+        ),
+        1,
+    ]
+    result = deployed(folder, monkeypatch, said)
+    assert result.exit_code == 1
+    assert lines(result)[1:] == [
+        "FAILED  spark1: Base | Install packages",
+        "        E: Unable to locate package nosuch",
+        "FAILED  spark2: Weights | Fetch",
+        "        no space left",
+        "        Remedy: free 12 GB, then run",
+        "FAILED  spark3: connecting over SSH",
+        "        Authentication error (no key)",
+        "Run the same command again: it goes on where this run ended.",
+    ]
+
+
+def test_a_refusal_is_shown_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = " spark1  error  disk: 12 GiB free\n                -> free some"
+    said = [events.Started(["spark1"]), events.Refused(f"{table}\n\nMend it."), events.Over([]), 1]
+    result = deployed(folder, monkeypatch, said)
+    assert (result.exit_code, lines(result)) == (1, [*f"{table}\n\nMend it.".splitlines()])
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "shown"),
+    [
+        (["spark.py:3: unknown key 'operator'. Nothing was changed.", 2], 2, "unknown key"),
+        (["--> Connecting", "    [spark1] Could not resolve hostname", 1], 1, "log in to each"),
+        (
+            ["Traceback (most recent call last):", '  File "x.py"', "KeyError: 'a'", 1],
+            1,
+            "KeyError",
+        ),
+    ],
+)
+def test_a_run_that_says_nothing_of_its_end_shows_its_last_lines(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, said: list[Any], code: int, shown: str
+) -> None:
+    result = deployed(folder, monkeypatch, said)
+    assert result.exit_code == code
+    assert shown in result.output
+    assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "answered", "code"), [(["--yes"], "answered true", 0), ([], "answered false", 1)]
+)
+def test_what_it_interrupts_is_said_first_and_needs_a_yes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], answered: str, code: int
+) -> None:
+    gone = events.Interrupts("spark2", "old", again=False)
+    end = OVER if words else events.Refused("Nobody agreed to it.")
+    said = [events.Started(["spark1"]), QWEN, gone, events.Ready(), end, code]
+    result = deployed(folder, monkeypatch, said, *words)
+    assert result.exit_code == code
+    assert lines(result)[:3] == [
+        "This deploy interrupts:",
+        "  spark1: qwen is hot: it restarts; 3 requests under way",
+        "  spark2: old is hot: it is stopped, for the inventory has it no more",
+    ]
+    assert answered in next((folder / "state").rglob("*.log")).read_text(encoding="utf-8")
+
+
+def test_a_dry_run_says_what_would_change_and_restart(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    would = {"Services | Write units": ["spark1", "spark2"]}
+    over = events.Over([HostOutcome("spark1", news=["a door is closed"])], [], would)
+    said = [events.Started(["spark1", "spark2"]), QWEN, over]
+    result = deployed(folder, monkeypatch, said, "--dry")
+    assert result.exit_code == 0
+    assert lines(result) == [
+        "would  spark1, spark2: Write units",
+        "This deploy interrupts:",
+        "  spark1: qwen is hot: it restarts; 3 requests under way",
+        "Note: a door is closed",
+        "The files are named in the log; --diff shows what differs in them.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-i", "absent.py"], "absent.py: there is no such inventory"),
+        (["-i", "spark.py", "--diff"], "goes with --dry"),
+    ],
+)
+def test_wrong_use_is_refused_before_anything(folder: Path, words: list[str], said: str) -> None:
+    result = CliRunner().invoke(main, ["deploy", *words])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert not (folder / "state").exists()
+
+
+def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path) -> None:
+    argv = a_run.argv(folder, [events.Started(["spark1"]), *step("Base | x", ["spark1"]), OVER])
+    program = (
+        "import sys; from lockstep.cli import deploy, main\n"
+        f"deploy.deploy_command = lambda *_: {argv!r}\n"
+        "sys.argv = ['lockstep', 'deploy', '-i', 'spark.py']; main.main()"
+    )
+    ours, theirs = pty.openpty()
+    done = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=folder,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "40", "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    output = b""
+    while True:
+        try:
+            output += os.read(ours, 65536)
+        except OSError:
+            break
+    assert done.wait() == 0
+    text = output.decode()
+    assert "✓ checks   ✓ packages" in text
+    assert "Start one:  lockstep switch spark.py" in text
+    assert "\x1b[3" not in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0

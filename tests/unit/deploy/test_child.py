@@ -1,0 +1,113 @@
+"""A deploy as a child process: its events are answered, its lines kept, and its end is orderly."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import a_run
+import pytest
+
+from lockstep.deploy import child, events
+
+
+class Seen:
+    """A view that remembers, and answers as it is told."""
+
+    def __init__(self, answer: Any = None, interrupt_at: str = "") -> None:
+        self.lines: list[str] = []
+        self.events: list[events.Event] = []
+        self.ended = 0
+        self._answer, self._interrupt_at = answer, interrupt_at
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+        if text == self._interrupt_at:
+            # As a terminal does it: in the middle of whatever is under way.
+            threading.Timer(0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def event(self, event: events.Event) -> Any:
+        self.events.append(event)
+        return self._answer
+
+    def tick(self) -> None:
+        pass
+
+    def interrupted(self) -> None:
+        self.ended += 1
+
+
+def follow(folder: Path, view: Seen, *said: Any) -> tuple[tuple[int, bool], str]:
+    log = io.StringIO()
+    found = child.follow(a_run.argv(folder, said), folder, dict(os.environ), log, view)
+    return found, log.getvalue()
+
+
+def test_lines_go_into_the_log_without_colours_and_events_to_the_view(tmp_path: Path) -> None:
+    view = Seen(answer=True)
+    ended, log = follow(
+        *(tmp_path, view, events.Started(["spark1"]), "\x1b[31m    [spark1] red\x1b[0m"),
+        *("0%\r50%\r100%", events.Ready(), 3),
+    )
+    assert ended == (3, False)
+    assert view.events == [events.Started(["spark1"]), events.Ready()]
+    assert view.lines == ["    [spark1] red", "100%", "answered true"]
+    assert re.fullmatch(r"(\d\d:\d\d:\d\d .+\n){3}", log)
+
+
+def test_a_password_goes_to_the_deploy_alone(tmp_path: Path) -> None:
+    view = Seen(answer='a "secret"')
+    _, log = follow(tmp_path, view, events.Asks("sudo password: "))
+    assert view.lines == ['answered "a \\"secret\\""']
+    assert view.events == [events.Asks("sudo password: ")]
+    assert log.endswith("\n")
+
+
+def test_ctrl_c_ends_the_deploy_in_order(tmp_path: Path) -> None:
+    view = Seen(interrupt_at="go on")
+    ended, log = follow(tmp_path, view, "go on", "WAIT")
+    assert ended == (0, True)
+    assert view.ended == 1
+    assert "Exiting upon user request!" in log
+
+
+def test_a_deploy_that_does_not_end_on_ctrl_c_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "PATIENCE_S", 0.5)
+    view = Seen(interrupt_at="go on")
+    ended, _ = follow(tmp_path, view, "DEAF", "go on", "WAIT", "WAIT")
+    assert ended == (-signal.SIGKILL, True)
+
+
+def test_nothing_waits_for_what_a_deploy_left_running(tmp_path: Path) -> None:
+    view = Seen()
+    ended, _ = follow(tmp_path, view, "LEAVE A CHILD", "said", 0)
+    assert ended == (0, False)
+    assert view.lines == ["said"]
+
+
+@pytest.mark.parametrize("broken", [KeyError("a bug"), SystemExit(1)])
+def test_a_view_that_breaks_leaves_no_deploy_that_nobody_sees(
+    tmp_path: Path, broken: BaseException
+) -> None:
+    class Broken(Seen):
+        def line(self, text: str) -> None:
+            self.pid = int(text)
+            raise broken
+
+    view = Broken()
+    program = a_run.argv(tmp_path, ["WAIT"])
+    file = Path(program[1])
+    file.write_text(
+        f"import os\nprint(os.getpid(), flush=True)\n{file.read_text('utf-8')}", "utf-8"
+    )
+    with pytest.raises(type(broken)):
+        child.follow(program, tmp_path, dict(os.environ), io.StringIO(), view)
+    with pytest.raises(ProcessLookupError):
+        os.kill(view.pid, 0)

@@ -1,0 +1,152 @@
+"""How a deploy goes: its stages, its downloads with speed and time left, what is shown of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from a_run import Clock, good, plain, step
+
+from lockstep.deploy import events
+from lockstep.deploy.course import BETWEEN, STAGES, Course, Downloads
+from lockstep.deploy.plain import downloads_text, left_text
+from lockstep.deploy.summary import HostOutcome
+from lockstep.onhost.core.progress import Progress
+
+TASKS = Path(__file__).parents[3] / "tasks"
+
+
+def test_every_part_of_the_deploy_is_of_a_stage() -> None:
+    parts = {
+        title
+        for file in TASKS.glob("*.py")
+        for title in re.findall(r'^@deploy\("(.+)"\)$', file.read_text("utf-8"), re.MULTILINE)
+    }
+    assert parts == {part for each in STAGES.values() for part in each} | set(BETWEEN)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.Started(["spark1"]),
+        events.Refused("no"),
+        events.Interrupts("spark1", "qwen", again=True, requests=2),
+        events.Ready(),
+        events.Asks("sudo password: "),
+        events.Step("Base | Install packages"),
+        events.Done("Base | Install packages", ["spark1"], []),
+        events.Over(
+            [good("spark1"), HostOutcome("spark2", "Base", restarts=[])], ["spark3"], {"a": ["b"]}
+        ),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_an_event_is_read_as_it_was_said(event: events.Event) -> None:
+    assert events.read(events.line(event)) == event
+
+
+def test_stages_begin_and_end_with_the_operations_of_their_parts() -> None:
+    course = Course(0.0)
+    seen = []
+    for now, event in enumerate(
+        [
+            events.Started(["spark1", "spark2"]),
+            *step("Base | Install packages", ["spark1"]),
+            *step("Firewall | Write rules"),
+            *step("Sharing | Let the Sparks copy from each other", ["spark1"]),
+            *step("vLLM | Build"),
+            events.Over([good("spark1"), good("spark2")]),
+        ]
+    ):
+        seen += [(stage.name, now) for stage in course.take(event, float(now))]
+    # What is between belongs to what it follows.
+    assert seen == [("checks", 1), ("packages", 7), ("engine", 9)]
+    packages = course.stages["packages"]
+    assert packages.changed == {
+        "Install packages": ("spark1",),
+        "Let the Sparks copy from each other": ("spark1",),
+    }
+    assert course.stages["images"].began is None
+    assert course.now is None
+
+
+def weights(have: float, what: str = "weights a/b", total: float = 60e9) -> Progress:
+    return Progress(what, "1 of 2 files", have, total)
+
+
+def test_speed_and_time_left_are_of_all_hosts_together() -> None:
+    downloads = Downloads()
+    # 40 GB of spark1 were there before: they did not come in this time.
+    downloads.take("spark1", weights(40e9), 0.0)
+    downloads.take("spark2", weights(0), 0.5)
+    assert downloads.speed is None
+    assert downloads_text(downloads) == "40.0 of 120.0 GB"
+    for second in range(10, 110, 10):
+        downloads.take("spark1", weights(40e9 + 0.06e9 * second), float(second))
+        downloads.take("spark2", weights(0.04e9 * second), second + 0.5)
+    assert downloads.speed == pytest.approx(100e6, rel=0.2)
+    assert downloads.left_s == pytest.approx((120e9 - downloads.have) / 100e6, rel=0.2)
+    assert re.fullmatch(
+        r"50\.0 of 120\.0 GB, \d+ MB/s, about 1[0-4] min left", downloads_text(downloads)
+    )
+
+
+def test_a_source_that_became_slow_is_told_within_a_minute() -> None:
+    downloads = Downloads()
+    for second in range(0, 100, 10):
+        downloads.take("spark1", weights(0.1e9 * second), float(second))
+    for second in range(100, 170, 10):
+        downloads.take("spark1", weights(10e9 + 1e6 * (second - 100)), float(second))
+    assert downloads.speed == pytest.approx(1e6, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3, "10 s"), (44, "40 s"), (290, "5 min"), (7500, "2 h 0 min")]
+)
+def test_time_left_is_no_more_exact_than_it_is_known(seconds: float, text: str) -> None:
+    assert left_text(seconds) == text
+
+
+def test_a_run_that_changes_nothing_prints_nothing_of_its_stages() -> None:
+    lines: list[str] = []
+    view = plain(lines, Clock())
+    for event in (
+        events.Started(["spark1"]),
+        *step("Base | Install packages"),
+        *step("Images | x"),
+    ):
+        view.event(event)
+    view.event(events.Over([good("spark1")]))
+    assert lines == []
+
+
+def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
+    lines: list[str] = []
+    clock = Clock()
+    view = plain(lines, clock)
+    view.event(events.Started(["spark1"]))
+    view.event(events.Step("Weights | Fetch and verify weights"))
+    for second in range(0, 125, 5):
+        clock.now = float(second)
+        if second % 10 == 0:
+            view.line(f"[spark1] {weights(0.1e9 * second)}, from hf.co")
+        view.tick()
+    assert lines == [
+        "weights       1:00  … 6.0 of 60.0 GB, 100 MB/s, about 9 min left",
+        "weights       2:00  … 12.0 of 60.0 GB, 100 MB/s, about 8 min left",
+    ]
+
+
+def test_what_a_failed_host_said_last_is_kept_while_the_others_go_on() -> None:
+    view = plain([], Clock())
+    view.line("    [spark0] Authentication error (no key)")
+    view.event(events.Started(["spark1", "spark2"]))
+    view.event(events.Step("Base | Install packages"))
+    view.line("    [spark1] E: no such package")
+    view.line("    [spark2] fine")
+    view.event(events.Done("Base | Install packages", ["spark2"], ["spark1"]))
+    view.event(events.Step("Images | Pull"))
+    assert list(view.tail["spark0"]) == ["Authentication error (no key)"]
+    assert list(view.tail["spark1"]) == ["E: no such package"]
+    assert list(view.tail["spark2"]) == []

@@ -1,0 +1,106 @@
+"""The screen of a deploy: its pictures, and a terminal on which one runs to its end."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from a_run import Clock, good, step
+from rich.console import Console
+
+from lockstep.deploy import events
+from lockstep.deploy.course import Course
+from lockstep.deploy.screen import Screen, frame
+
+LOG = "~/.local/state/lockstep/deploys/2026-11-25T221300-17.log"
+
+
+def fetching() -> Course:
+    """A run of two Sparks in the middle of its weights, six minutes old."""
+    course = Course(0.0)
+    clock = Clock()
+    view = Screen(
+        course,
+        Console(file=io.StringIO()),
+        agree=lambda found: True,
+        password=lambda prompt: None,
+        clock=clock,
+    )
+    view.event(events.Started(["spark-1", "spark-2"]))
+    for name in ("Preflight | x", "Base | x", "vLLM | x", "Images | x"):
+        for event in step(name, ["spark-1"]):
+            view.event(event)
+    view.event(events.Step("Weights | Fetch and verify weights"))
+    for second in range(60, 373, 12):
+        clock.now = float(second)
+        model = "weights mistralai/Mistral-Small-4-119B-2603-NVFP4: 9 of 12 files"
+        have = second * 0.08
+        view.line(f"    [spark-1] {model}, {have:.2f} of 68.00 GB, from huggingface.co")
+        view.line(f"    [spark-2] {model}, {have * 0.9:.2f} of 68.00 GB, from spark-1")
+    return course
+
+
+WIDE = """\
+Lockstep · inventories/spark.py · 2 Sparks                                  6:12
+✓ checks   ✓ packages   ✓ engine   ✓ images
+▸ weights   ██████████░░░░░░░░░░░░░░
+  56.5 of 136.0 GB, 152 MB/s, about 9 min left
+    spark-1  Mistral-Small-4-119B-2603-NVFP4  29.8 of 68.0 GB  from huggingface…
+    spark-2  Mistral-Small-4-119B-2603-NVFP4  26.8 of 68.0 GB  from spark-1
+· services   · gateway   · open webui   · monitoring   · read back
+all lines: ~/.local/state/lockstep/deploys/2026-11-25T221300-17.log"""
+
+NARROW = """\
+Lockstep · inventories/spark.py ·…  6:12
+✓ checks   ✓ packages   ✓ engine
+✓ images
+▸ weights   ██████████░░░░░░░░░░░░░░
+  56.5 of 136.0 GB, 152 MB/s, about 9 m…
+    spark-1  Mistral-Small-4-119B-2603-…
+    spark-2  Mistral-Small-4-119B-2603-…
+· services   · gateway   · open webui
+· monitoring   · read back
+all lines: ~/.local/state/lockstep/deploys/2026-11-25T221300-17.log"""
+
+
+@pytest.mark.parametrize(("width", "picture"), [(80, WIDE), (40, NARROW)])
+def test_a_picture_in_the_middle_of_the_weights(width: int, picture: str) -> None:
+    lines = frame(fetching(), "inventories/spark.py", LOG, 372.0, width)
+    assert "\n".join(line.plain.rstrip() for line in lines) == picture
+
+
+def test_a_wide_terminal_has_bar_and_figures_on_one_line() -> None:
+    lines = [line.plain for line in frame(fetching(), "inventories/spark.py", LOG, 372.0, 120)]
+    assert (
+        "▸ weights   ██████████░░░░░░░░░░░░░░  56.5 of 136.0 GB, 152 MB/s, about 9 min left"
+        in lines
+    )
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_run_on_a_terminal_leaves_its_last_picture(width: int) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=width, no_color=True)
+    asked: list[Any] = []
+
+    def agree(found: list[events.Interrupts]) -> bool:
+        asked.append((found, output.getvalue().endswith("\x1b[?25h")))
+        return True
+
+    clock = Clock()
+    view = Screen(Course(0.0), console, agree=agree, password=lambda prompt: None, clock=clock)
+    view.begin("inventories/spark.py", "a.log")
+    qwen = events.Interrupts("spark1", "qwen", again=True)
+    for event in (events.Started(["spark1"]), qwen, events.Ready(), *step("Base | x", ["spark1"])):
+        view.event(event)
+        clock.now += 1
+        view.tick()
+    view.event(events.Over([good("spark1")]))
+    view.close()
+    # The cursor was visible while a person was asked, and is so at the end.
+    assert asked == [([qwen], True)]
+    assert output.getvalue().count("\x1b[?25l") == output.getvalue().count("\x1b[?25h")
+    last = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output.getvalue()).replace("\r", "").splitlines()
+    assert last[-2:] == ["✓ checks   ✓ packages", "all lines: a.log"]
