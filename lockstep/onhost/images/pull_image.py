@@ -196,8 +196,8 @@ def load(docker: docker_api.Docker, pin: Pin, paths: layout.Paths, claim: claims
     turn = file_lock.held(paths.run / "image-face.lock")
     with turn, loopback_registry.serving(pin.local, paths.layers):
         output.say(
-            f"image {pin.source_name}: given to Docker, and given up after "
-            f"{output.duration(_SILENCE_S)} without a word of it"
+            f"image {pin.source_name}: given to Docker; it has failed where Docker says nothing "
+            f"for {output.duration(_SILENCE_S)}"
         )
         try:
             _follow(docker.stream("POST", "/images/create", query), pin, claim)

@@ -177,8 +177,10 @@ class Repository:
         if _NONE_THERE in said:
             return NoneYet(f"backup in {self.place}: there is none yet")
         if not self.password.exists():
-            remedy = f"put it into {self.password}, with mode 0600"
-            said = f"the password that encrypts it is not on this host. Remedy: {remedy}"
+            said = (
+                "this host has no password of a backup; the first backup makes one. "
+                f"Remedy after a wipe: put the old one into {self.password}, with mode 0600"
+            )
         return errors.Problem(f"backup in {self.place}: {' '.join(said.split())[-600:]}")
 
     @property

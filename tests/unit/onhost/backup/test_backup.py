@@ -126,7 +126,7 @@ def test_a_new_host_says_that_it_has_no_backup_yet_and_what_its_old_ones_need(
     (spark.paths.secrets / "backup.key").unlink()
     own, other = places()
     assert own["none_yet"] and "fault" not in own
-    assert "the password that encrypts it is not on this host" in other["fault"]
+    assert "this host has no password of a backup; the first backup makes one" in other["fault"]
     assert "message_type" not in other["fault"]
 
 

@@ -133,7 +133,7 @@ def test_an_image_is_fetched_by_hash_given_to_docker_and_kept(
     assert docker.tags == {held(reference): reference}
     assert capsys.readouterr().out == (
         f"image {NAME}: 3 of 3 layers, 82.00 of 82.00 kB\n"
-        f"image {NAME}: given to Docker, and given up after 10 min without a word of it\n"
+        f"image {NAME}: given to Docker; it has failed where Docker says nothing for 10 min\n"
         f"image {SHORT}: here and equal to the pin\n"
     )
 
