@@ -96,7 +96,9 @@ def _is_reached(address: str) -> bool:
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
-        return re.fullmatch(r"[0-9A-Za-z][0-9A-Za-z.:-]*|::[0-9A-Fa-f:.]+", address) is not None
+        # Digits and dots alone, "10.77.0.300", are an address with a slip.
+        name = r"(?![0-9.]*$)[0-9A-Za-z][0-9A-Za-z.:-]*|::[0-9A-Fa-f:.]+"
+        return re.fullmatch(name, address) is not None
     return not (found.is_loopback or found.is_unspecified or found.is_multicast)
 
 

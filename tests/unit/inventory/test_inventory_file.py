@@ -259,6 +259,11 @@ CASES = {
         "of the host, or a name that the other Sparks know.",
         host='{"fabric_address": "10.0.0.1/24"}',
     ),
+    "an address of the fast link with a slip": Case(
+        "site.py: fabric_address is not an address; found '10.77.0.300'; allowed: an IP address "
+        "of the host, or a name that the other Sparks know.",
+        host='{"fabric_address": "10.77.0.300"}',
+    ),
     "a part of a commit for the compiled wheel": Case(
         "site.py: engine.precompiled_commit is not a whole commit; found 'abc123'; allowed: 40 "
         "hexadecimal digits, or None for the one at which the fork left upstream.",
