@@ -109,12 +109,11 @@ class Spark:
         root = str(self.paths.root)
         return [sys.executable, "-IS", "-c", _DRIVER, str(REPOSITORY), root, module, *words]
 
-    def power_on(self) -> None:
-        """Start the agent and wait until it answers."""
+    def power_on(self, *times: str) -> None:
+        """Start the agent, by `TIMES` and then these options, and wait until it answers."""
         with self.log.open("a") as log:
-            self.agent = subprocess.Popen(
-                self.argv("cluster.agent", *TIMES), env=self.environment, stdout=log, stderr=log
-            )
+            argv = self.argv("cluster.agent", *TIMES, *times)
+            self.agent = subprocess.Popen(argv, env=self.environment, stdout=log, stderr=log)
         until(self._listens, "the agent listens")
 
     def _listens(self) -> bool:

@@ -85,7 +85,7 @@ def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
         refused = deployed.lockstep("rollback", *options, inventory=other)
         assert refused.code == 2, refused.text
         assert f"targets.qwen.image   none → {image}   (lab.py)" in refused.err
-        assert "targets.tiny.unit   vllm → none   (lab.py)" in refused.err
+        assert "targets.tiny   in the inventory → none   (lab.py)" in refused.err
         assert refused.err.endswith("Nothing was changed.\n")
     assert (current(deployed), lockfile.load(deployed.lock)) == (here, new)
 

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 
 import pytest
-from a_cluster import GLM, OWN, SPARE, cluster_of, until
+from a_cluster import GLM, LIMIT_S, OWN, SPARE, cluster_of, until
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import rank_gate, runs
@@ -198,7 +198,9 @@ def test_an_agent_that_is_restarted_keeps_the_group(pair):
     run = pair[0].group.run
     for spark in pair:
         spark.kill_agent()
-        spark.power_on()
+    for spark in pair:
+        # However long a busy machine takes to start the other one.
+        spark.power_on("--lease", str(LIMIT_S))
     until(lambda: pair[0].group.members == {"spark1": "hot", "spark2": "hot"}, "heard")
     assert hot(pair) == [["glm"], ["glm"]]
     assert [spark.group.run for spark in pair] == [run, run]
