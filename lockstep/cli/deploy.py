@@ -49,7 +49,7 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     """Bring hosts to what the inventory and the lock say.
 
     It is the deploy of `pyinfra INVENTORY deploy.py`; all that this prints is in a log file.
-    Ctrl-C ends it in order, and the same command goes on where it ended.
+    Ctrl-C ends it within ten seconds, and the same command goes on where it ended.
 
     Exit codes: 0 done; 1 a host failed, a finding stands in the way, or nobody agreed; 2 wrong
     use; 130 ended by Ctrl-C.

@@ -11,20 +11,8 @@ from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
-    *(
-        "adopt",
-        "backup",
-        "bench",
-        "cluster",
-        "deploy",
-        "diff",
-        "evidence",
-        "gc",
-        "lock",
-        "log",
-        "model",
-    ),
-    *("plan", "recipe", "remove", "rollback", "status", "switch"),
+    *("adopt", "backup", "bench", "cluster", "deploy", "diff", "evidence", "gc", "lock", "log"),
+    *("model", "plan", "recipe", "remove", "rollback", "status", "switch"),
 )
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in _OWN},

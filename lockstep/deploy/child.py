@@ -26,7 +26,7 @@ PATIENCE_S = 10.0
 
 
 class View(Protocol):
-    """What shows a run to people."""
+    """A display of a run for people."""
 
     def line(self, text: str) -> None:
         """Take a line that pyinfra printed."""

@@ -27,7 +27,7 @@ _UNREACHED = re.compile(
 
 
 def done(course: Course, inventory: str, now: float) -> Iterator[str]:
-    """What serves, how to start one, where page and chat are; after what people must know."""
+    """The models that serve, how to start one, page and chat; before them what people must know."""
     outcomes = [each for each in course.outcomes if each.snapshot]
     names = ", ".join(each.name for each in outcomes)
     yield from _notes(course)
@@ -77,7 +77,7 @@ def _host(url: str) -> str:
 
 
 def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:
-    """What people lose by a deploy, before it touches anything."""
+    """Sentences about what people lose by a deploy, before it touches anything."""
     if found:
         yield "This deploy interrupts:"
     for each in found:
@@ -87,7 +87,7 @@ def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:
 
 
 def dry(course: Course, log: Sequence[str] | None) -> Iterator[str]:
-    """What a deploy would change and interrupt.
+    """The changes and interruptions of a deploy that only looks.
 
     Args:
         course: The run that only looked.

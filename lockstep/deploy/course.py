@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass
 class Downloads:
-    """What all hosts fetch in one stage.
+    """The downloads of all hosts in one stage.
 
     Attributes:
         each: (host, what) → its last progress.
@@ -143,7 +143,7 @@ class Course:
 
     @property
     def outcomes(self) -> tuple[HostOutcome, ...]:
-        """What became of each host."""
+        """The end of the run for each host."""
         return tuple(self.over.outcomes) if self.over else ()
 
     @property
