@@ -71,12 +71,12 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     path, log = new_log()
     view = _view(course, yes)
     with log:
-        view.begin(_shown(inventory), _shown(path))
+        view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")
         code, interrupted = child.follow(argv, inventories.REPOSITORY, dict(os.environ), log, view)
     view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
-    for text in _end(view, code, interrupted, _shown(inventory), dry, different):
+    for text in _end(view, code, interrupted, _short_path(inventory), dry, different):
         _print(text)
     if interrupted:
         return INTERRUPTED
@@ -139,7 +139,7 @@ def _end(
         yield from closing.done(course, inventory, time.monotonic())
 
 
-def _shown(path: Path) -> str:
+def _short_path(path: Path) -> str:
     """A path as short as it can be typed here."""
     if path.is_relative_to(Path.cwd()):
         return str(path.relative_to(Path.cwd()))

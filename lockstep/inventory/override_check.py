@@ -88,15 +88,15 @@ def override_refusals(
             )
         elif name in flags.NOT_FLAGS and "{" + name + "}" not in recipe.command:
             yield Refusal(f"{what} is no flag of an engine", found=found, remedy="Remove it.")
-        elif meant := _meant(name, engine, recipe, catalogue):
+        elif near := _nearest_flag(name, engine, recipe, catalogue):
             yield Refusal(
                 f"{what} is no flag of {engine.title} that is known here",
                 found=found,
-                remedy=f"Did you mean {meant!r}?",
+                remedy=f"Did you mean {near!r}?",
             )
 
 
-def _meant(name: str, engine: Engine, recipe: Recipe, catalogue: Iterable[Recipe]) -> str:
+def _nearest_flag(name: str, engine: Engine, recipe: Recipe, catalogue: Iterable[Recipe]) -> str:
     """A known key that an unknown one is a slip of; "" for a known one, or one of its own.
 
     No list has every flag of every release: what is like no other is for the engine's own parser,

@@ -18,7 +18,7 @@ def _member(row: Row) -> tuple[str, ...]:
     return ("gpasswd", "--add" if row.expected else "--delete", name, group)
 
 
-def _kept(row: Row) -> str:
+def _how_to_keep(row: Row) -> str:
     name, _, group = row.item.partition(" in ")
     key = "operators" if group == OPERATORS_GROUP else "docker_users"
     return "" if row.expected else f"To keep {name} in {group}: name it in `{key}`, and deploy."
@@ -38,7 +38,7 @@ KINDS = {
         "error",
         lambda row: "deploy" if row.expected else "by hand",
         _member,
-        keep=_kept,
+        keep=_how_to_keep,
         scope="odd",
     ),
     "password": Kind(accounts.every, part=True),
