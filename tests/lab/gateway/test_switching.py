@@ -185,7 +185,8 @@ def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:
 
 def test_the_keys_are_in_no_journal_and_no_file(host: Host, keys: dict[str, str]) -> None:
     found = host.root(
-        "journalctl -q -o cat; find /var/log/lockstep /run/lockstep/switch.log -type f -exec cat {} +"
+        "journalctl -q -o cat;"
+        " find /var/log/lockstep /run/lockstep/switch.log -type f -exec cat {} +"
     )
     for each in keys.values():
         assert each not in found
