@@ -16,7 +16,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.units.scripts import switch_path
 
 # Exit codes of switch.sh from best to worst; any other one is the worst but for an empty host.
-_BEST_TO_WORST = (0, 3, 1, 75, 77, UNUSABLE)
+_BEST_TO_WORST = (0, 3, 5, 1, 75, 77, UNUSABLE)
 _NOTHING_HOT = 4
 
 
@@ -25,23 +25,33 @@ _NOTHING_HOT = 4
 @click.argument("target")
 @LIMIT
 @click.option("--wait", is_flag=True, help="Wait for a switch that is under way.")
+@click.option("--instead", is_flag=True, help="Cancel a switch that is under way first.")
 @click.option("--dry", is_flag=True, help="Check whether it would work; change nothing.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every line of every host.")
 def switch(
-    inventory: Path, target: str, limit: tuple[str, ...], wait: bool, dry: bool, verbose: bool
+    inventory: Path,
+    target: str,
+    limit: tuple[str, ...],
+    wait: bool,
+    instead: bool,
+    dry: bool,
+    verbose: bool,
 ) -> int:
     """Make TARGET (or none) hot on every Spark of INVENTORY.
 
     All hosts switch at once, and each rolls back on its own. The command prints one line per host
-    at the end. A lost connection ends only the display.
+    at the end. A lost connection ends only the display. With `cancel` as TARGET the switch that is
+    under way ends, and what was hot before comes back.
 
     The exit code is the worst of all hosts: 0 done; 1 the model before is hot; 2 wrong use or no
     connection; 3 a fallback is hot; 4 no model is hot, or some members of a cluster did not get
-    their model back; 75 another switch is under way; 77 not permitted.
+    their model back; 5 cancelled, and all is as before; 75 another switch is under way; 77 not
+    permitted.
     """
-    if wait and dry:
-        raise click.UsageError("--wait and --dry exclude each other")
-    flags = ["--wait"] if wait else ["--dry"] if dry else []
+    given = {"--wait": wait, "--instead": instead, "--dry": dry}
+    flags = [flag for flag, is_given in given.items() if is_given]
+    if flags[1:] or (flags and target == "cancel"):
+        raise click.UsageError(f"{' and '.join([*flags, *_words(target)])} exclude each other")
 
     def switched(host: Host) -> int:
         # What ends a group is asked for on each member, and the first one does it for all.
@@ -50,6 +60,10 @@ def switch(
         return _run(host.login, argv, verbose)
 
     return worst(at_once(switched, _hosts(inventory, target, limit)))
+
+
+def _words(target: str) -> list[str]:
+    return [target] if target == "cancel" else []
 
 
 def worst(codes: Sequence[int]) -> int:
@@ -65,11 +79,11 @@ def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
     _, chosen = choose(inventory, limit)
     for host in chosen:
         names = [name for each in host.plan.targets for name, _, _ in each.forms]
-        if target not in (*names, "none"):
+        if target not in (*names, "none", "cancel"):
             raise InventoryError(
                 f"{host.name} has no target {target!r}",
                 where=str(inventory),
-                allowed=", ".join([*names, "none"]),
+                allowed=", ".join([*names, "none", "cancel"]),
                 remedy="Nothing was switched on any host.",
             )
     asked = {host.name for host in chosen}

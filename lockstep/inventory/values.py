@@ -14,7 +14,7 @@ from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATO
 from lockstep.onhost.core.schema import Refusal, Rule, between, like
 
 #: Words that switch.sh itself takes.
-RESERVED = frozenset({"none", "last", "status", "log", "wait", "help"})
+RESERVED = frozenset({"none", "last", "status", "log", "wait", "cancel", "help"})
 #: A full path, normalised, of characters that mean nothing to a shell, systemd, Docker or sudo.
 PATH = r"(?:/(?!\.{1,2}(?:/|$))[A-Za-z0-9_.@+-]+)+"
 # Below, a port needs a right that no engine and no web interface has here.

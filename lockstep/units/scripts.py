@@ -47,8 +47,12 @@ def _script(path: str, text: str, stage: Stage = "switch") -> ManagedFile:
 def sudoers(variants: Sequence[Variant]) -> ManagedFile:
     """The right to switch, for the operators' group: whole argument lists and nothing else."""
     choices = [[variant.name] for variant in variants] + [["none"]]
-    allowed = [[*choice, *flag] for choice in choices for flag in ([], ["--wait"], ["--dry"])]
-    allowed += [["status"], ["status", "--json"], ["status", "--follow"]]
+    allowed = [
+        [*choice, *flag]
+        for choice in choices
+        for flag in ([], ["--wait"], ["--instead"], ["--dry"])
+    ]
+    allowed += [["cancel"], ["status"], ["status", "--json"], ["status", "--follow"]]
     allowed += [["log", variant.name, *flag] for variant in variants for flag in ([], ["-f"])]
     text = render(
         "system/sudoers.j2",

@@ -16,7 +16,7 @@ from lockstep.onhost.cluster import members as cluster_crew
 from lockstep.onhost.cluster import planner, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors, layout, output
-from lockstep.onhost.switching import timing, unfinished
+from lockstep.onhost.switching import cancellation, timing, unfinished
 from lockstep.onhost.system import cluster_link
 
 # How often it is tried to join all members while one of them is switching.
@@ -40,6 +40,8 @@ class GroupSwitch:
         self._user = user
         self._switch = switch or secrets.token_hex(8)
         self._steps = timing.Steps()
+        self._began = time.monotonic()
+        self._cancellable = True
         cluster = next(iter(host.clusters.values()))
         self._here, self._rank = cluster.me.name, cluster.rank
         self._crew = cluster_crew.Crew(host, paths, self._switch)
@@ -173,14 +175,28 @@ class GroupSwitch:
     def _replace(self, target: config.Target, plan: planner.Plan) -> int:
         fallback = self._host.targets.get(target.fallback) if target.fallback else None
         attempts = [target, *([fallback] if fallback else [])]
-        if not self._drop():
-            for each in attempts:
-                wanted = {name: each.name for name in plan if plan[name]}
-                if self._planner.whole(each.name, wanted) and self._start(wanted, each):
-                    self._commit(wanted)
-                    return self._ended(target, each, wanted)
-                self._drop()
+        try:
+            if not self._drop():
+                for each in attempts:
+                    wanted = {name: each.name for name in plan if plan[name]}
+                    if self._planner.whole(each.name, wanted) and self._start(wanted, each):
+                        self._commit(wanted)
+                        return self._ended(target, each, wanted)
+                    self._drop()
+        except cancellation.Cancelled as cancelled:
+            return self._take_back(target, cancelled.request)
         return self._bring_back(target)
+
+    def _take_back(self, target: config.Target, request: cancellation.Request) -> int:
+        """Undo a switch that somebody cancelled while ranks were starting."""
+        self._say(f"{request.user} cancelled the switch to {target.name}")
+        self._drop()
+        if request.restore:
+            code = self._bring_back(target, "was cancelled")
+            return errors.EXIT_CANCELLED if code == errors.EXIT_FAILED else code
+        self._commit({})
+        self._say(f"the switch to {target.name} was cancelled; no model is hot")
+        return errors.EXIT_CANCELLED
 
     def _ended(self, target: config.Target, hot: config.Target, wanted: Mapping[str, str]) -> int:
         if target.cluster:
@@ -198,11 +214,16 @@ class GroupSwitch:
         return failed
 
     def _start(self, wanted: Mapping[str, str], target: config.Target) -> bool:
-        """Start a target's ranks together; whether rank 0 has generated a token and all are up."""
+        """Start a target's ranks together; whether rank 0 has generated a token and all are up.
+
+        Raises Cancelled, and then ranks may still be starting.
+        """
         cluster = self._host.cluster(target.name)
         answering = cluster.first.name if cluster else self._here
 
         def hear(name: str, lines: list[str]) -> None:
+            if self._cancellable:
+                cancellation.check(self._paths, self._began)
             for line in lines:
                 if name == answering:
                     ours = f"took: {self._steps}, " if line.startswith("took: ") else ""
@@ -216,8 +237,12 @@ class GroupSwitch:
             self._say(f"{target.name} FAILED on {name}: {why}")
         return not failed
 
-    def _bring_back(self, target: config.Target) -> int:
-        """Everybody gets what was hot there before, as far as it can be had."""
+    def _bring_back(self, target: config.Target, how: str = "FAILED") -> int:
+        """Everybody gets what was hot there before, as far as it can be had.
+
+        That cannot be cancelled: ranks that start would be left alone.
+        """
+        self._cancellable = False
         kept: dict[str, str] = {}
         alone: dict[str, Answer] = {}
         owed = {name: was for name, was in self._previous.items() if was}
@@ -230,9 +255,11 @@ class GroupSwitch:
         failed = self._crew.do("start", alone, self._hear_all) if alone else {}
         kept |= {name: owed[name] for name in alone if name not in failed}
         self._commit(kept)
-        return self._told(target, owed, kept)
+        return self._told(target, owed, kept, how)
 
-    def _told(self, target: config.Target, owed: Mapping[str, str], kept: Mapping[str, str]) -> int:
+    def _told(
+        self, target: config.Target, owed: Mapping[str, str], kept: Mapping[str, str], how: str
+    ) -> int:
         """Say of every member that had a model whether it has it again, and end accordingly."""
         missing = {name: was for name, was in owed.items() if name not in kept}
         failed = {name: was for name, was in missing.items() if name in self._crew.names}
@@ -248,10 +275,10 @@ class GroupSwitch:
             if found
         ]
         if kept or lost:
-            self._say(f"the switch to {target.name} FAILED; {'; '.join(parts)}")
+            self._say(f"the switch to {target.name} {how}; {'; '.join(parts)}")
         else:
             parts = parts or ["none was before"]
-            self._say(f"NO MODEL IS HOT: {target.name} failed; {'; '.join(parts)}")
+            self._say(f"NO MODEL IS HOT: {target.name} {how.lower()}; {'; '.join(parts)}")
         return errors.EXIT_FAILED if owed and not missing else errors.EXIT_NOTHING_HOT
 
     def _commit(self, hot: Mapping[str, str]) -> None:

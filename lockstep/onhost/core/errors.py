@@ -11,6 +11,7 @@ EXIT_USAGE = 2
 # Of switch.sh: what was asked for failed, and ...
 EXIT_FALLBACK = 3  # its fallback is hot
 EXIT_NOTHING_HOT = 4  # no model is hot
+EXIT_CANCELLED = 5  # somebody cancelled it, and all is as before
 # sysexits.h: EX_TEMPFAIL ("try again later") and EX_NOPERM.
 EXIT_LOCKED = 75
 EXIT_NOT_PERMITTED = 77

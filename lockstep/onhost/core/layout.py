@@ -45,6 +45,7 @@ class Paths:
     deploy_lock = _Place("run/lockstep/deploy.lock")  #: Held by a deploy.
     #: What a switch that was cut off owes.
     unfinished = _Place("run/lockstep/unfinished-switch.json")
+    cancellation = _Place("run/lockstep/cancel-switch.json")  #: The request to cancel a switch.
     rollout = _Place("run/lockstep/rollout.json")  #: Which target a deploy is just restarting.
     wedge_record = _Place("run/lockstep/wedge.json")  #: What the wedge watch saw and did.
     gpu_record = _Place("run/lockstep/gpu.json")  #: What the watch found wrong with the GPU.

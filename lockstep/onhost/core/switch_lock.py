@@ -40,7 +40,7 @@ class Locked(errors.Problem):
     def __init__(self, holder: Holder | None) -> None:
         self.who = str(holder) if holder else "somebody else is switching"
         super().__init__(
-            f"{self.who}. Remedy: wait for it with --wait, watch it with switch.sh status",
+            f"{self.who}. Remedy: wait for it with --wait, or end it with switch.sh cancel",
             errors.EXIT_LOCKED,
         )
 

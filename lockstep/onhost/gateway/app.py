@@ -161,9 +161,10 @@ class Application:
                 f"{person.name} may use models, not switch them: that takes a key of role operate"
             )
             raise Refused(403, said, "role")
-        if wish.target != "none" and wish.target not in self.host.targets:
+        if wish.target not in (*self.host.targets, "none", "cancel"):
             known = ", ".join(self.host.targets)
-            raise Refused(404, f"no target {wish.target!r} here; targets: {known}, none", "model")
+            said = f"no target {wish.target!r} here; targets: {known}, none, cancel"
+            raise Refused(404, said, "model")
         await body.while_here(self._switching(wish.target, person.name, send))
 
     async def _switching(self, target: str, person: str, send: Send) -> None:

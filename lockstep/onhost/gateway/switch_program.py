@@ -3,10 +3,11 @@
 usage: gateway-switch
 
 Started as root by lockstep-gateway-switch.socket for each connection, which is its standard input
-and output. Takes one line from root or the gateway's account: {"target": NAME or "none", "person":
-who asks, or null for the gateway itself}. Does what `switch.sh TARGET` does. Each line that this
-says comes as {"phase": ..., "line": ...}; the last one is {"code": exit code of switch.sh, "said":
-its last words, or why it failed}. A connection that is lost ends the display, not the switch.
+and output. Takes one line from root or the gateway's account: {"target": NAME, "none" or "cancel",
+"person": who asks, or null for the gateway itself}. Does what `switch.sh TARGET` does. Each line
+that this says comes as {"phase": ..., "line": ...}; the last one is {"code": exit code of
+switch.sh, "said": its last words, or why it failed}. A connection that is lost ends the display,
+not the switch.
 
 exit codes: 0 told how it went, or nobody listens any more; 2 the request is none; 77 not permitted
 """
@@ -28,6 +29,8 @@ from lockstep.onhost.gateway import keys
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.systemd import transient
 
+#: Where a target is expected: end the switch under way.
+CANCEL = "cancel"
 _MOST_BYTES = 4096
 _LINE_S = 5.0
 # On systemd-run's command line; "$" and "%" would mean something there.
@@ -120,9 +123,12 @@ def switch(
         tell({"phase": phase, "line": line})
 
     try:
-        if name != "none":
-            config.load_host(paths.targets).target(name)
-        code = switch_sh.asked(name, user, paths, wait=False, say=say)
+        if name == CANCEL:
+            code = switch_sh.cancel(user, paths, say)
+        else:
+            if name != "none":
+                config.load_host(paths.targets).target(name)
+            code = switch_sh.asked(name, user, paths, wait=False, say=say)
         said = reason(lines)
         if code == transient.EXIT_ALONE:
             return

@@ -194,8 +194,8 @@ def _last(lines: list[str]) -> str:
 
 
 def _last_switch(unit: units.Unit, paths: layout.Paths) -> str | None:
-    """How the last switch since boot failed, or was finished; None when it went well."""
-    if unit.active != "failed":
+    """How the last switch since boot failed, or was finished; None when that is nothing to mend."""
+    if unit.active != "failed" or unit.main_status == errors.EXIT_CANCELLED:
         return None
     try:
         said = switch_job.log_file(paths).read_text(encoding="utf-8").splitlines()[-1:]

@@ -1,8 +1,13 @@
 """Choose the one model that is hot here.
 
 switch.sh TARGET [--wait]  make it hot
+switch.sh TARGET --instead cancel a
+  switch under way, then make it hot
 switch.sh TARGET --dry     only check
 switch.sh none [--wait]    stop all
+switch.sh cancel           end the
+  switch under way; what was hot
+  before comes back
 switch.sh status [--json]  the hot model
 switch.sh status --follow  the facts of
   its page, a line of JSON each second
@@ -25,6 +30,7 @@ Exit codes:
  4 failed: no model is hot. A cluster:
    some members did not get their model
    back; the last line names them
+ 5 cancelled: all is as before
 75 another switch is under way
 77 not permitted (no sudo rule)
 """
@@ -41,10 +47,10 @@ from contextlib import suppress
 
 from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
 from lockstep.onhost.operator import follow
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.switching import cancellation, switch_job
 from lockstep.onhost.systemd import transient, units
 
-_FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": ()}
+_FLAGS = {"status": ("--json", "--follow"), "log": ("-f",), "wait": (), "cancel": ()}
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:
@@ -78,11 +84,15 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         return _status(host, paths, as_json="--json" in rest)
     _be_root([name, *rest])
     user = os.environ.get("SUDO_USER") or getpass.getuser()
+    if name == "cancel":
+        return cancel(user, paths)
     if "--dry" in rest:
         from lockstep.onhost.operator import switch_worker
 
         return switch_worker.rehearse(name, user, host, paths)
-    return asked(name, user, paths, wait="--wait" in rest)
+    if "--instead" in rest:
+        _cancelled(user, paths, restore=False)
+    return asked(name, user, paths, wait=not {"--wait", "--instead"}.isdisjoint(rest))
 
 
 def _check_words(host: config.Host, name: str, subject: str | None, flags: list[str]) -> None:
@@ -93,7 +103,7 @@ def _check_words(host: config.Host, name: str, subject: str | None, flags: list[
     if target not in (host.targets if name == "log" else words):
         known = ", ".join(host.targets if name == "log" else words)
         raise errors.Problem(f"unknown target {target!r}. Known: {known}", errors.EXIT_USAGE)
-    allowed = _FLAGS.get(name, ("--wait", "--dry"))
+    allowed = _FLAGS.get(name, ("--wait", "--instead", "--dry"))
     if wrong := [flag for flag in flags if flag not in allowed] or flags[1:]:
         said = f"{name} does not take {' '.join(wrong)}. See switch.sh --help"
         raise errors.Problem(said, errors.EXIT_USAGE)
@@ -158,6 +168,37 @@ def asked(
     return follow.follow(job, from_end=False, say=say)
 
 
+def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal.say) -> int:
+    """End the switch under way, and show that until what was hot before is hot again.
+
+    0 where that has happened, else the exit code with which the switch ended. Problem where no
+    switch is under way here.
+    """
+    job = _cancelled(user, paths, restore=True)
+    if job is None:
+        raise errors.Problem(_nothing_to_cancel(paths))
+    code = follow.follow(job, from_end=True, say=say)
+    if code == errors.EXIT_DONE:
+        raise errors.Problem("the switch had ended well before it could be cancelled")
+    return errors.EXIT_DONE if code == errors.EXIT_CANCELLED else code
+
+
+def _cancelled(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:
+    """Ask the switch under way to end; None where there is none."""
+    job = switch_job.watched(paths)
+    if not transient.running(units.show([job.unit])[job.unit]):
+        return None
+    cancellation.ask(paths, user, restore=restore)
+    return job
+
+
+def _nothing_to_cancel(paths: layout.Paths) -> str:
+    holder = switch_lock.holder(paths.switch_lock)
+    if holder is None:
+        return "no switch is under way. Remedy: switch.sh none stops the model"
+    return f"{holder}, and that is not to be cancelled from here. Remedy: switch.sh wait"
+
+
 def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
     path = paths.switch_lock
     told = -30.0
@@ -171,6 +212,9 @@ def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
             holder = switch_lock.holder(path)
         if not wait:
             raise switch_lock.Locked(holder)
+        if output.nobody_reads():
+            # Whoever asked has gone, and is not to be surprised by a switch later.
+            raise errors.Problem("nobody waits for this switch any more: it was not begun")
         if time.monotonic() - told >= 15:
             told = time.monotonic()
             terminal.say(f"waiting: {holder or 'somebody else is switching'}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -19,10 +19,19 @@ from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import container_group, docker_api, stop_container
 from lockstep.onhost.engine import alive, log_phases, openai_api
 from lockstep.onhost.records import boots, ended
-from lockstep.onhost.switching import gate, journal, precheck, timing, unfinished
+from lockstep.onhost.switching import (
+    cancellation,
+    gate,
+    journal,
+    precheck,
+    timing,
+    unfinished,
+)
 from lockstep.onhost.systemd import units
 
 HEARTBEAT_S = 10.0
+# A start that is cancelled ends within seconds.
+_LOOK_S = 1.0
 # A hot engine under full load may keep one more request waiting.
 _HOT_CANARY_S = 30.0
 # More than TimeoutStopSec of any unit here; systemd itself bounds a stop.
@@ -46,6 +55,8 @@ class Switch:
         self._host = host
         self._print = say
         self._spoke = 0.0
+        self._began = time.monotonic()
+        self._cancellable = False
         self._paths = paths
         self._user = user
         self._steps = timing.Steps()
@@ -63,12 +74,14 @@ class Switch:
                     self._say(f"{name} is up but does not serve ({answer}): restarting it")
             self._precheck(state).check(target)
         previous = self._previous(target, state)
+        self._forget_interrupted()
         work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
         with unfinished.recorded(self._paths, work):
             return self._replace(target, previous, state)
 
     def none(self) -> int:
         """Stop every target's unit. Problem when something would not end."""
+        self._forget_interrupted()
         stopped = self._stop_all(self._state())
         self._forgive()
         self._say("no model is hot" if stopped else "no model was hot")
@@ -204,7 +217,18 @@ class Switch:
         for other in self._up_beside(target, state):
             if state[other.unit].state in ("hot", "loading"):
                 return other
-        return None
+        return self._host.targets.get(self._interrupted() or "")
+
+    def _interrupted(self) -> str | None:
+        """The model that a cancelled switch has stopped and left to this one to bring back."""
+        said = atomic.read_json(self._paths.hot_before)
+        if not isinstance(said, dict) or said.get("hot") is not None:
+            return None
+        return str(said.get("before"))
+
+    def _forget_interrupted(self) -> None:
+        if self._interrupted():
+            self._paths.hot_before.unlink(missing_ok=True)
 
     def _spares(self, target: config.Target, previous: config.Target | None) -> list[config.Target]:
         """What to start instead of a target that does not start, best first."""
@@ -213,22 +237,61 @@ class Switch:
         return [spare for at, spare in enumerate(found) if spare not in found[:at]]
 
     def _replace(self, target: config.Target, previous: config.Target | None, state: State) -> int:
-        if self._attempt(target, lambda: self._stop_all(state)):
+        tried = [target]
+        self._cancellable = True
+        try:
+            if self._attempt(target, lambda: self._stop_all(state)):
+                self._forgive()
+                self._note_hot(target.name, previous)
+                return errors.EXIT_DONE
+            for spare in self._spares(target, previous):
+                # A unit that restarts itself would come back beside the next one.
+                stop = partial(self._stop, tuple(tried))
+                tried.append(spare)
+                if self._attempt(spare, stop):
+                    return self._instead(target, spare, was_hot=spare == previous)
+        except cancellation.Cancelled as cancelled:
+            return self._take_back(cancelled.request, tried, previous)
+        return self._nothing_hot(tried, "failed" if previous else "failed; none was before")
+
+    def _take_back(
+        self,
+        request: cancellation.Request,
+        tried: Sequence[config.Target],
+        previous: config.Target | None,
+    ) -> int:
+        """Undo a switch that somebody cancelled while the last of `tried` was starting."""
+        target = tried[0]
+        self._say(f"{request.user} cancelled the switch to {target.name}")
+        if previous in tried:
+            return self._nothing_hot(tried, f"failed, or {request.user} cancelled it")
+        if previous is None or not request.restore:
+            self._quietly_stop(tried)
             self._forgive()
-            before = previous.name if previous else None
-            with suppress(OSError):
-                atomic.write_json(self._paths.hot_before, {"hot": target.name, "before": before})
-            return errors.EXIT_DONE
-        failed = [target]
-        for spare in self._spares(target, previous):
-            # A unit that restarts itself would come back beside the next one.
-            if self._attempt(spare, partial(self._stop, tuple(failed))):
-                return self._instead(target, spare, was_hot=spare == previous)
-            failed.append(spare)
-        self._quietly_stop(failed)
-        names = " and ".join(each.name for each in failed)
-        self._say(f"NO MODEL IS HOT: {names} failed" + ("" if previous else "; none was before"))
+            if previous:
+                self._note_hot(None, previous)
+            self._say(f"the switch to {target.name} was cancelled; no model is hot")
+            return errors.EXIT_CANCELLED
+        try:
+            if self._attempt(previous, partial(self._stop, tuple(tried))):
+                self._forgive()
+                self._say(
+                    f"the switch to {target.name} was cancelled; {previous.name} is hot again"
+                )
+                return errors.EXIT_CANCELLED
+        except cancellation.Cancelled as second:
+            request = second.request
+        return self._nothing_hot([*tried, previous], f"failed, or {request.user} cancelled it")
+
+    def _nothing_hot(self, tried: Sequence[config.Target], why: str) -> int:
+        self._quietly_stop(tried)
+        self._say(f"NO MODEL IS HOT: {' and '.join(each.name for each in tried)} {why}")
         return errors.EXIT_NOTHING_HOT
+
+    def _note_hot(self, name: str | None, previous: config.Target | None) -> None:
+        before = previous.name if previous else None
+        with suppress(OSError):
+            atomic.write_json(self._paths.hot_before, {"hot": name, "before": before})
 
     def _forgive(self) -> None:
         """Forget units that failed earlier, now that the operator has what they asked for.
@@ -328,7 +391,11 @@ class Switch:
         return sorted(stray)
 
     def _start(self, target: config.Target) -> bool:
-        """Start a unit and show how far it is; its readiness check is part of the start."""
+        """Start a unit and show how far it is; its readiness check is part of the start.
+
+        Raises Cancelled, and then the unit may still be starting.
+        """
+        self._check_cancelled()
         began = time.monotonic()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
@@ -364,16 +431,28 @@ class Switch:
             runner.run(["journalctl", "--sync"], timeout=20)
         return self._steps.started(unit, units.last_lines(unit, 20, since))
 
+    def _check_cancelled(self) -> None:
+        if self._cancellable:
+            cancellation.check(self._paths, self._began)
+
     def _watched(
         self, argv: list[str], doing: str, limit_s: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a blocking systemctl with a heartbeat line; systemd bounds how long a start takes."""
+        """Run a blocking systemctl with a heartbeat line; systemd bounds how long a start takes.
+
+        What has no limit can be cancelled: Cancelled, and systemd goes on with it.
+        """
         began = time.monotonic()
         with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
             while True:
                 try:
-                    _, stderr = process.communicate(timeout=HEARTBEAT_S / 4)
+                    if not limit_s:
+                        self._check_cancelled()
+                    _, stderr = process.communicate(timeout=min(_LOOK_S, HEARTBEAT_S / 4))
                     return subprocess.CompletedProcess(argv, process.returncode, "", stderr or "")
+                except cancellation.Cancelled:
+                    process.kill()
+                    raise
                 except subprocess.TimeoutExpired:
                     now = time.monotonic()
                     if limit_s and now - began >= limit_s:

@@ -31,6 +31,11 @@ def job(name: str, user: str, paths: layout.Paths) -> transient.Job:
     return _job(paths, WORKER, name, user)
 
 
+def watched(paths: layout.Paths) -> transient.Job:
+    """The switch under way, for whoever only looks at it."""
+    return transient.Job("switch", (), unit_prefix="lockstep-", log=log_file(paths))
+
+
 def fall_back(name: str, paths: layout.Paths) -> transient.Job:
     """The switch to what takes the place of `name`, which the memory floor has ended."""
     return _job(paths, FALL_BACK, name)
