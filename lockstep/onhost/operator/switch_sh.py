@@ -186,10 +186,13 @@ def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal
 def _cancelled(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:
     """Ask the switch under way to end; None where there is none."""
     job = switch_job.watched(paths)
-    if not transient.running(units.show([job.unit])[job.unit]):
-        return None
-    cancellation.ask(paths, user, restore=restore)
-    return job
+    while transient.running(units.show([job.unit])[job.unit]):
+        # A request that comes before the switch has begun would be taken for one of an earlier.
+        if switch_lock.holder(paths.switch_lock):
+            cancellation.ask(paths, user, restore=restore)
+            return job
+        time.sleep(0.1)
+    return None
 
 
 def _nothing_to_cancel(paths: layout.Paths) -> str:

@@ -62,8 +62,9 @@ def _fall_back(name: str, paths: layout.Paths) -> int:
 
     def replaced(say: Say) -> int:
         host = config.load_host(paths.targets)
+        switch = switching.Switch(host, paths, say, user)
         with switch_lock.held(paths.switch_lock, user, wanted):
-            code = switching.Switch(host, paths, say, user).instead_of(name)
+            code = switch.instead_of(name)
             # A boot is not to bring back what was ended.
             _remember(host, paths, user)
             return code
@@ -85,8 +86,9 @@ def _finished(work: unfinished.Unfinished, paths: layout.Paths, say: Say) -> int
         group = coordinator.GroupSwitch(host, paths, say, work.user, switch=work.switch)
         group.undo()
         return errors.EXIT_DONE
+    switch = switching.Switch(host, paths, say, work.user)
     with switch_lock.held(paths.switch_lock, work.user, work.target):
-        code = switching.Switch(host, paths, say, work.user).finish(work)
+        code = switch.finish(work)
         _remember(host, paths, work.user)
         return code
 

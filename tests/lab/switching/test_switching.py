@@ -192,6 +192,24 @@ def test_a_switch_that_is_killed_is_finished(
     assert "cut off (signal, killed by signal 9), then: mistral is hot" in found["last_switch"]
 
 
+def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(
+    stack: Stack, one: Host, knobs: Callable[[str, dict[str, object]], str]
+) -> None:
+    assert one.switch("qwen").code == 0
+    knobs("sglang", {"load_seconds": 600})
+    with ThreadPoolExecutor() as pool:
+        switched = pool.submit(one.switch, "mistral")
+        until(lambda: one.active() == {"sglang-mistral4.service"}, "spark1: mistral starts")
+        cancelled = stack.lockstep("switch", "cancel", "--limit", one.name)
+        assert cancelled.code == 0, cancelled.text
+        assert "qwen is hot again" in cancelled.out
+        assert switched.result().code == 5
+    found = one.status()
+    assert (found["hot"], found["problems"], found["last_switch"]) == ("qwen", [], None)
+    assert one.active() == {"vllm-qwen36.service"}
+    assert "no switch is under way" in " ".join(one.switch("cancel").text.split())
+
+
 def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Host) -> None:
     """What lockstep-wedge.timer does every minute, done at once."""
     assert one.show("lockstep-wedge.timer", "ActiveState") == "active"

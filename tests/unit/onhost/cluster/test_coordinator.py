@@ -11,6 +11,7 @@ from lockstep.onhost.cluster import runs as cluster_groups
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import switches
+from lockstep.onhost.switching import cancellation
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +55,30 @@ def group_switch(spark, user: str, say=print) -> coordinator.GroupSwitch:
 
 def calls(spark) -> list[str]:
     return [call for call in spark.systemd.calls if not call.startswith("systemd-run")]
+
+
+def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
+    work = one_rank_up(pair, 600)
+
+    cancellation.ask(pair[0].paths, "ben", restore=True)
+
+    out, _ = work.communicate(timeout=LIMIT_S)
+    assert work.returncode == errors.EXIT_CANCELLED, out
+    assert hot_everywhere(pair) == [[], ["own"]]
+    assert out.splitlines()[-1] == "the switch to glm was cancelled; hot again: own on spark2"
+    assert "ben cancelled the switch to glm" in out
+    assert f"systemctl start -- {SPARE}" not in calls(pair[0])
+
+
+def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
+    work = one_rank_up(pair, 600)
+
+    cancellation.ask(pair[0].paths, "ben", restore=False)
+
+    out, _ = work.communicate(timeout=LIMIT_S)
+    assert work.returncode == errors.EXIT_CANCELLED, out
+    assert hot_everywhere(pair) == [[], []]
+    assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
 
 @pytest.mark.parametrize("asked_on", [0, 1])

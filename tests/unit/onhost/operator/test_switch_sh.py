@@ -614,7 +614,7 @@ def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
     assert problem.value.code == 75
     assert timeless(str(problem.value)) == (
         f"anna is switching to mistral since 0 s (process {os.getpid()}). Remedy: wait for it "
-        "with --wait, watch it with switch.sh status"
+        "with --wait, or end it with switch.sh cancel"
     )
     assert spark.hot == ["mistral"]
 

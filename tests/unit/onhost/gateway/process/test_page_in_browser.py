@@ -220,6 +220,24 @@ def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(started_on
         picture(page, "page-failed")
 
 
+def test_an_operator_cancels_a_start_that_hangs_and_what_was_hot_is_back(started_once, spark):
+    spark.systemd.unit(UNITS["qwen"], on_start=["sleep", "600"])
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        give_key(page, "operate")
+        switch(page, "qwen")
+        now = page.get_by_role("region", name="Switch", exact=True)
+        now.get_by_role("button", name="Cancel").click()
+        expect(now).to_contain_text("Cancelled. All is as before")
+        expect(now).to_contain_text("the switch to qwen was cancelled; mistral is hot again")
+        expect(hot(page)).to_contain_text("mistral")
+        first = page.get_by_role("region", name="Last switches").get_by_role("listitem").first
+        expect(first).to_contain_text("cancelled")
+        # It is no fault.
+        expect(page.get_by_role("region", name="Findings")).to_contain_text("Nothing found.")
+    assert spark.hot == ["mistral"]
+
+
 def test_who_may_only_use_gets_no_button_and_a_refusal_by_the_gateway(started_once, spark):
     with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, refusals=(403,))

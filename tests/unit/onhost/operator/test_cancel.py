@@ -1,0 +1,239 @@
+"""A switch that is cancelled, from the page's socket and from the command."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+
+import pytest
+from a_switching_spark import UNITS, SwitchingSpark
+from onhost_fakes import REPOSITORY
+
+from lockstep.onhost.core import config, errors, switch_lock
+from lockstep.onhost.operator import status, switch_sh
+from lockstep.onhost.records import switches
+from lockstep.onhost.switching import cancellation
+from lockstep.onhost.switching import switch as switching
+
+pytestmark = pytest.mark.slow
+
+LIMIT_S = 180.0
+
+
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """mistral is hot; a start of qwen hangs, and so does one of its fallback."""
+    spark = SwitchingSpark(tmp_path, monkeypatch)
+    for name in ("qwen", "spare"):
+        spark.systemd.unit(UNITS[name], on_start=["sleep", "600"])
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
+    monkeypatch.setattr("lockstep.onhost.switching.switch_job.program", lambda: _program(spark))
+    yield spark
+    spark.close()
+
+
+def _program(spark: SwitchingSpark) -> list[str]:
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from pathlib import Path; "
+        "from lockstep.onhost.core import errors, layout; "
+        "from lockstep.onhost.operator import switch_sh; "
+        f"paths = layout.Paths(Path({str(spark.paths.root)!r})); "
+        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
+    )
+    return [sys.executable, "-c", code]
+
+
+class Asked(threading.Thread):
+    """A switch that somebody asks for at the gateway's socket; `end` is its last message."""
+
+    def __init__(self, spark: SwitchingSpark, target: str, person: str) -> None:
+        super().__init__(daemon=True)
+        self._spark, self._wish = spark, {"target": target, "person": person}
+        self.lines: list[str] = []
+        self.end: dict = {}
+        self.start()
+
+    def run(self) -> None:
+        with socket.socket(socket.AF_UNIX) as asker:
+            asker.settimeout(LIMIT_S)
+            asker.connect(str(self._spark.socket))
+            asker.sendall(json.dumps(self._wish).encode() + b"\n")
+            with asker.makefile("rb") as answer:
+                for message in map(json.loads, answer):
+                    self.lines.append(message.get("line", ""))
+                    self.end = message
+
+    def ended(self) -> dict:
+        """Its last message, once it has ended."""
+        self.join(LIMIT_S)
+        assert not self.is_alive()
+        return self.end
+
+
+def until(condition) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def starts(spark: SwitchingSpark, name: str = "qwen") -> None:
+    """Wait until a start of a target hangs."""
+    until(lambda: spark.systemd.state(UNITS[name])["ActiveState"] == "activating")
+
+
+def switch_of(spark: SwitchingSpark, user: str = "anna") -> switching.Switch:
+    """A switch in this process."""
+    return switching.Switch(config.load_host(spark.paths.targets), spark.paths, user=user)
+
+
+def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+
+    cancel = Asked(spark, "cancel", "ben").ended()
+
+    assert (cancel["code"], spark.hot) == (0, ["mistral"])
+    assert cancel["said"] == "the switch to qwen was cancelled; mistral is hot again"
+    # Whoever waited for it sees that too, and it is no failure.
+    assert (switch.ended()["code"], switch.end["said"]) == (5, cancel["said"])
+    assert "ben, by the gateway cancelled the switch to qwen" in switch.lines
+    assert switches.load(spark.paths)[0].code == errors.EXIT_CANCELLED
+    assert status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch is None
+    # Its fallback was never wanted.
+    assert f"systemctl start -- {UNITS['spare']}" not in spark.systemd.calls
+
+
+def test_the_command_cancels_too(spark, capsys):
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+
+    assert switch_sh.main(["cancel"], spark.paths) == 0
+
+    assert spark.hot == ["mistral"]
+    assert "mistral is hot again" in capsys.readouterr().out
+    assert switch.ended()["code"] == 5
+
+
+def test_a_fallback_that_hangs_is_cancelled_too(spark):
+    spark.systemd.unit(UNITS["qwen"], start_ok=False)
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark, "spare")
+
+    assert Asked(spark, "cancel", "ben").ended()["code"] == 0
+    assert spark.hot == ["mistral"]
+    assert switch.ended()["code"] == 5
+
+
+def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
+    spark.systemd.unit(UNITS["mistral"])
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+
+    cancel = Asked(spark, "cancel", "ben").ended()
+
+    assert (cancel["code"], spark.hot) == (0, [])
+    assert cancel["said"] == "the switch to qwen was cancelled; no model is hot"
+    assert switch.ended()["code"] == 5
+
+
+def test_what_comes_back_can_be_cancelled_as_well(spark):
+    spark.systemd.unit(
+        UNITS["mistral"], ActiveState="active", SubState="running", on_start=["sleep", "600"]
+    )
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+    first = Asked(spark, "cancel", "ben")
+    starts(spark, "mistral")
+
+    assert Asked(spark, "cancel", "carla").ended()["code"] == 4
+    assert spark.hot == []
+    assert switch.ended()["said"] == (
+        "NO MODEL IS HOT: qwen and mistral failed, or carla, by the gateway cancelled it"
+    )
+    assert first.ended()["code"] == 4
+
+
+def test_another_switch_takes_over_and_nothing_is_loaded_in_vain(spark):
+    spark.systemd.unit(UNITS["spare"])
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+
+    assert switch_sh.main(["spare", "--instead"], spark.paths) == 0
+
+    assert spark.hot == ["spare"]
+    assert switch.ended()["code"] == 5
+    assert f"systemctl start -- {UNITS['mistral']}" not in spark.systemd.calls
+
+
+def test_what_was_hot_comes_back_where_the_switch_that_took_over_fails(spark):
+    spark.systemd.unit(UNITS["spare"], start_ok=False)
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+
+    assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
+
+    assert spark.hot == ["mistral"]
+    assert switch.ended()["code"] == 5
+
+
+def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
+    spark.paths.run.mkdir(parents=True, exist_ok=True)
+    spark.systemd.unit(UNITS["mistral"])
+    spark.paths.hot_before.write_text('{"hot": null, "before": "mistral"}')
+    spark.tell("qwen", fallback=None)
+    spark.systemd.unit(UNITS["qwen"], start_ok=False)
+
+    assert switch_of(spark).rehearse("qwen") == 0
+    assert switch_of(spark).to("qwen") == 1
+    assert spark.hot == ["mistral"]
+    # Once, and not for a later one.
+    assert switch_of(spark).none() == 0
+    assert switch_of(spark).to("qwen") == 4
+
+
+def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
+    spark.paths.run.mkdir(parents=True, exist_ok=True)
+    spark.paths.hot_before.write_text('{"hot": null, "before": "mistral"}')
+    assert switch_of(spark).none() == 0
+    assert not spark.paths.hot_before.exists()
+
+
+def test_where_no_switch_is_under_way_that_is_said(spark):
+    with pytest.raises(errors.Problem, match="no switch is under way. Remedy: switch.sh none"):
+        switch_sh.main(["cancel"], spark.paths)
+    # A deploy that restarts what is hot holds the same lock.
+    with (
+        switch_lock.held(spark.paths.switch_lock, "the deploy", "mistral"),
+        pytest.raises(
+            errors.Problem, match="not to be cancelled from here. Remedy: switch.sh wait"
+        ),
+    ):
+        switch_sh.main(["cancel"], spark.paths)
+    assert spark.hot == ["mistral"]
+
+
+def test_a_request_of_before_cancels_no_later_switch(spark):
+    spark.systemd.unit(UNITS["qwen"])
+    cancellation.ask(spark.paths, "ben", restore=True)
+    assert switch_of(spark).to("qwen") == 0
+    assert spark.hot == ["qwen"]
+
+
+def test_only_root_may_leave_a_request(spark):
+    cancellation.ask(spark.paths, "ben", restore=True)
+    assert spark.paths.cancellation.stat().st_mode & 0o777 == 0o600
+
+
+def test_who_waited_and_has_gone_starts_nothing_later(spark, monkeypatch):
+    monkeypatch.setattr("lockstep.onhost.core.output.nobody_reads", lambda: True)
+    with (
+        switch_lock.held(spark.paths.switch_lock, "ben", "mistral"),
+        pytest.raises(errors.Problem, match="nobody waits for this switch any more"),
+    ):
+        switch_sh.main(["spare", "--wait"], spark.paths)
+    assert spark.hot == ["mistral"]
