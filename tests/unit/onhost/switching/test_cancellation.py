@@ -204,14 +204,12 @@ def test_a_stop_forgets_what_a_cancelled_switch_left(spark):
 
 
 def test_where_no_switch_is_under_way_that_is_said(spark):
-    with pytest.raises(errors.Problem, match="no switch is under way. Remedy: switch.sh none"):
+    with pytest.raises(errors.Problem, match="no switch is under way"):
         switch_sh.main(["cancel"], spark.paths)
     # A deploy that restarts what is hot holds the same lock.
     with (
         switch_lock.held(spark.paths.switch_lock, "the deploy", "mistral"),
-        pytest.raises(
-            errors.Problem, match="not to be cancelled from here. Remedy: switch.sh wait"
-        ),
+        pytest.raises(errors.Problem, match="not to be cancelled from here"),
     ):
         switch_sh.main(["cancel"], spark.paths)
     assert spark.hot == ["mistral"]
