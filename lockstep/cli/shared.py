@@ -5,6 +5,7 @@ A command returns its exit code: 0 done, 1 a finding to act on, 2 wrong use or c
 
 from __future__ import annotations
 
+import difflib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,6 +39,16 @@ class LazyGroup(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         """Their names."""
         return sorted(self.modules)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is meant; UsageError with the nearest names where there is none."""
+        near = difflib.get_close_matches(args[0], self.modules, n=2) if args else []
+        if near and args[0] not in self.modules:
+            said = f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?"
+            raise click.UsageError(said, context)
+        return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """One of them, None where there is none of that name."""

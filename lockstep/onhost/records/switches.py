@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,6 +34,15 @@ def load(paths: layout.Paths) -> list[Ended]:
         return [Ended(**each) for each in json.loads(paths.switches.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError):
         return []
+
+
+def usual_s(paths: layout.Paths, target: str) -> float | None:
+    """The time that a switch to a target takes on this host (s), None where none is on record.
+
+    It is the median of those on record that went well.
+    """
+    took = [each.took_s for each in load(paths) if (each.target, each.code) == (target, 0)]
+    return statistics.median(took) if took else None
 
 
 def keep(paths: layout.Paths, ended: Ended) -> None:

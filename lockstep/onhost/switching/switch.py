@@ -18,7 +18,7 @@ from lockstep.onhost.core import atomic, config, errors, layout, meminfo, output
 from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import container_group, docker_api, stop_container
 from lockstep.onhost.engine import alive, log_phases, openai_api
-from lockstep.onhost.records import boots, ended
+from lockstep.onhost.records import boots, ended, switches
 from lockstep.onhost.switching import (
     cancellation,
     gate,
@@ -75,6 +75,8 @@ class Switch:
             self._precheck(state).check(target)
         previous = self._previous(target, state)
         self._forget_interrupted()
+        if usual := switches.usual_s(self._paths, name):
+            self._say(f"a switch to {name} usually takes {output.duration(usual)}")
         work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
         with unfinished.recorded(self._paths, work):
             return self._replace(target, previous, state)

@@ -136,6 +136,13 @@ def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
     assert re.fullmatch(r"took: check [\d.]+ s, stop [\d.]+ s", spark.lines[-2])
 
 
+def test_what_a_switch_usually_takes_is_said_before_it(spark):
+    switches.keep(spark.paths, switches.Ended(1.0, 97.0, "anna", "qwen", 0, ""))
+
+    assert spark.to("qwen") == 0
+    assert spark.lines[0] == timeless("a switch to qwen usually takes 97 s")
+
+
 @pytest.mark.parametrize("when", ["journal", "late"])
 def test_the_closing_lines_tell_what_each_step_took_and_the_canarys_rate(spark, when):
     spark.systemd.unit(

@@ -74,3 +74,11 @@ def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
     paths.log.parent.mkdir(parents=True)
     paths.log.write_text("no folder")
     assert done(paths, "qwen") == 0
+
+
+def test_what_a_switch_usually_takes_is_the_median_of_those_that_went_well(paths):
+    assert switches.usual_s(paths, "qwen") is None
+    for took, target, code in ((90, "qwen", 0), (400, "qwen", 1), (110, "qwen", 0), (5, "tiny", 0)):
+        switches.keep(paths, switches.Ended(1.0, took, "anna", target, code, ""))
+    switches.keep(paths, switches.Ended(1.0, 900.0, "anna", "qwen", 0, ""))
+    assert switches.usual_s(paths, "qwen") == 110

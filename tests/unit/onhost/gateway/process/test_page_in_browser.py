@@ -298,6 +298,7 @@ def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
         give_key(page, "operate")
         expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
         expect(page.get_by_text("61 °C")).to_be_visible()
+        expect(page.get_by_text("starts in about 97 s")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert faults(page) == []
         spark.engine.metrics = METRICS.format(3, 1040)
