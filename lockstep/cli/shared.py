@@ -5,7 +5,6 @@ A command returns its exit code: 0 done, 1 a finding to act on, 2 wrong use or c
 
 from __future__ import annotations
 
-import difflib
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,10 +43,9 @@ class LazyGroup(click.Group):
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is meant; UsageError with the nearest names where there is none."""
-        near = difflib.get_close_matches(args[0], self.modules, n=2) if args else []
-        if near and args[0] not in self.modules:
-            said = f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near))}?"
-            raise click.UsageError(said, context)
+        if args[0] not in self.modules:
+            # Click itself looks among commands that are imported.
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.modules, ctx=context)
         return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
