@@ -147,18 +147,33 @@ def test_who_may_use_does_not_switch(host: Host, keys: dict[str, str]) -> None:
     assert host.active() == {QWEN}
 
 
-def test_while_somebody_switches_who_it_is_comes_back(host: Host, keys: dict[str, str]) -> None:
+@pytest.fixture
+def turned(host: Host) -> Iterator[None]:
+    """Knobs of engines are as usual again afterwards, whatever happens."""
+    yield
+    host.root(f"rm -f {KNOBS}/standin-*.json")
+
+
+def test_while_somebody_switches_who_it_is_comes_back(
+    host: Host, keys: dict[str, str], turned: None
+) -> None:
     assert host.switch("qwen").code == 0
+    # It lasts as long as the test needs it.
+    knob(host, "sglang", load_seconds=600)
     switching = host.begin("/data/scripts/llm/switch.sh mistral")
     until(lambda: host.status()["switching"], "the switch has begun")
     status, text = curl(host, "/switch", '{"target": "none"}', keys["operate"])
     assert status == 409, text
     assert "is switching to mistral" in json.loads(text)["error"]["message"]
+    status, text = curl(host, "/switch", '{"target": "cancel"}', keys["operate"])
+    assert (status, host.status()["hot"]) == (200, "qwen"), text
     switching.communicate(timeout=300)
-    assert switching.returncode == 0
+    assert switching.returncode == 5
 
 
-def test_the_switchs_own_reason_reaches_who_asked_and_it_is_not_tried_again(host: Host) -> None:
+def test_the_switchs_own_reason_reaches_who_asked_and_it_is_not_tried_again(
+    host: Host, turned: None
+) -> None:
     # To one without a fallback, which would start first.
     assert host.switch("mistral").code == 0
     knob(host, "vllm", crash_while_loading=True)
@@ -171,7 +186,6 @@ def test_the_switchs_own_reason_reaches_who_asked_and_it_is_not_tried_again(host
     done = last_switch(host)
     assert asked(host, "qwen")[1]["error"]["message"] == said
     assert last_switch(host) == done
-    host.root(f"rm {KNOBS}/standin-vllm.json")
 
 
 def test_a_model_that_nobody_asks_is_let_go(host: Host) -> None:
