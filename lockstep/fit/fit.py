@@ -8,6 +8,7 @@ fits with the better case and not with the worse.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -102,25 +103,39 @@ def fit(
     `floors` is what the inventory says. RecipeError where that command line cannot be built, or
     Lockstep does not run the engine.
     """
+    return prepare(recipe, knowledge, machine=machine, total=total, floors=floors)(asked)
+
+
+def prepare(
+    recipe: Recipe,
+    knowledge: Knowledge,
+    *,
+    machine: str = USUAL,
+    total: float | None = None,
+    floors: Floors = UNSAID,
+) -> Callable[[Serving | None], Fit]:
+    """Prepare `fit` for many values of `asked`: what does not depend on it is computed once."""
     draft, own = recipe.lockstep.draft, serving(recipe)
-    asked = asked or own
-    case = _Case(
-        asked=asked,
+    start = _Case(
+        asked=own,
         engine=engine_of(recipe),
         model=model_of(recipe, knowledge),
         draft=knowledge.model(draft.model) if draft else None,
         machine=knowledge.hardware[machine],
         total=total or knowledge.hardware[machine].gib("memory_total_gib"),
         said=floors,
+        published=None,
+    )
+
+    def answer(asked: Serving | None) -> Fit:
+        asked = asked or own
         # What was published holds for the share that it was published with, and a share for the
         # machine.
-        published=(
-            recipe.lockstep.memory_gib
-            if asked.utilization == own.utilization and (machine == USUAL or not own.utilization)
-            else None
-        ),
-    )
-    return case.answer()
+        same = asked.utilization == own.utilization and (machine == USUAL or not own.utilization)
+        published = recipe.lockstep.memory_gib if same else None
+        return replace(start, asked=asked, published=published).answer()
+
+    return answer
 
 
 def model_of(recipe: Recipe, knowledge: Knowledge) -> Model:

@@ -9,7 +9,7 @@ from typing import Any
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, Severity
 from lockstep.fit import catalogue
-from lockstep.fit.fit import OVERHEAD, Fit, Floors, fit
+from lockstep.fit.fit import OVERHEAD, Fit, Floors, prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.lock.pins import Pins
 from lockstep.onhost.core.need import rounded_up
@@ -81,22 +81,19 @@ class _Case:
         memory: dict[str, int],
         taken: float,
     ) -> None:
-        self._recipe, self._asked, self._floors = recipe, asked, floors
+        self._recipe, self._asked = recipe, asked
         self._total, available = (memory[key] / GIB for key in ("MemTotal", "MemAvailable"))
         self._available, self._taken = available - taken, taken
         self._machine = catalogue.knowledge().machine_with(self._total)
-        self._found = self._fit(asked)
-        self.short = self._needs(self._found) - self._available
-
-    def _fit(self, asked: Serving) -> Fit:
-        return fit(
-            self._recipe,
+        self._fit = prepare(
+            recipe,
             catalogue.knowledge(),
             machine=self._machine,
             total=self._total,
-            asked=asked,
-            floors=self._floors,
+            floors=floors,
         )
+        self._found = self._fit(asked)
+        self.short = self._needs(self._found) - self._available
 
     def _needs(self, found: Fit) -> float:
         return found.need.available(self._total)

@@ -85,6 +85,8 @@ class HostMemory:
         """(flag or variable, its value) for each that asks for it, flags last, as they win."""
         named = [pair for pair in variables.items() if re.fullmatch(self.variables, pair[0])]
         for index, word in enumerate(argv):
+            if not word.startswith("-"):
+                continue
             flag, given, value = word.partition("=")
             if re.fullmatch(self.flags, flag.partition(".")[0].replace("_", "-")):
                 after = argv[index + 1] if index + 1 < len(argv) else "-"
@@ -290,15 +292,17 @@ class Engine:
 
     def value(self, argv: Sequence[str], key: str) -> str | None:
         """What a command line gives for a recipe key, None where it has no such flag."""
+        names = self.spellings(key)
         for index, word in enumerate(argv):
             flag, given, value = word.partition("=")
-            if flag in self.spellings(key):
+            if flag in names:
                 return value if given else argv[index + 1]
         return None
 
     def has(self, argv: Sequence[str], key: str) -> bool:
         """Whether a command line has a recipe key's flag, with a value or without."""
-        return any(word.partition("=")[0] in self.spellings(key) for word in argv)
+        names = self.spellings(key)
+        return any(word.partition("=")[0] in names for word in argv)
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """What a command line says that the model is asked for; None where it does not say."""

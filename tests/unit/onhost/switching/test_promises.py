@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from onhost_fakes import FakeSystemd, host_root, write_meminfo
 
 from group_data import all as group_data
 from lockstep import preflight
-from lockstep.fit.fit import fit
+from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import ended
@@ -121,13 +122,13 @@ def fits_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """One computation for each fit: what is available is no part of it."""
     known: dict[Any, Any] = {}
 
-    def once(recipe: Any, *rest: Any, asked: Any, **named: Any) -> Any:
-        key = (recipe.name, asked, *(named[name] for name in ("machine", "total", "floors")))
+    def prepare_once(recipe: Any, *rest: Any, **named: Any) -> Any:
+        key = (recipe.name, *(named[name] for name in ("machine", "total", "floors")))
         if key not in known:
-            known[key] = fit(recipe, *rest, asked=asked, **named)
+            known[key] = cache(prepare(recipe, *rest, **named))
         return known[key]
 
-    monkeypatch.setattr(memory, "fit", once)
+    monkeypatch.setattr(memory, "prepare", prepare_once)
 
 
 @pytest.mark.usefixtures("fits_once")
