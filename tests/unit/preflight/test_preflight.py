@@ -153,6 +153,15 @@ def test_each_fault_gives_one_finding(name: str) -> None:
     assert finding.remedy.endswith((".", "?", ")"))
 
 
+def test_an_unknown_kernel_setting_is_asked_for_and_named_with_the_nearest() -> None:
+    plan = replace(PLAN, settings=replace(PLAN.settings, sysctls={"vm.swapiness": "1"}))
+    assert preflight.questions(plan, PINS)["sysctls"] == ["vm.swapiness"]
+    facts = {**HEALTHY, "unknown_sysctls": {"vm.swapiness": "vm.swappiness", "net.none": ""}}
+    named, unlike = found(facts, plan)
+    assert named.remedy.startswith("Did you mean vm.swappiness? Correct `sysctls` of the inventory")
+    assert unlike.remedy.startswith("Correct `sysctls` of the inventory")
+
+
 @pytest.mark.parametrize(
     ("nvcc", "takes", "codes"),
     [
