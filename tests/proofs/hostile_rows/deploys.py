@@ -207,7 +207,7 @@ def addresses(site: Site, one: str, two: str) -> str:
     return short(done, 160)
 
 
-NAMES = {"spark1.": (0, 1), "Spark1": (0, 1), "spark1\n": (1,), "spark1;id": (1,), "-spark1": (1,)}
+NAMES = {"spark1.": (0, 2), "Spark1": (0, 2), "spark1\n": (2,), "spark1;id": (2,), "-spark1": (2,)}
 
 
 def names(site: Site) -> str:
@@ -219,8 +219,8 @@ def names(site: Site) -> str:
         original = site.stack.inventory("names")
         path.write_text(
             "import runpy\nfrom lockstep.deploy.checked import checked\n"
-            f"original = runpy.run_path({str(original)!r})['lab']\n"
-            f"lab = checked(__file__, [({name!r}, original[0][1]), *original[1:]])\n"
+            f"_original = runpy.run_path({str(original)!r})['lab']\n"
+            f"lab = checked(__file__, [({name!r}, _original[0][1]), *_original[1:]])\n"
         )
         done = site.deploy("--dry", inventory=path, limit_s=120)
         expect(done.code in right, f"{name!r}: {short(done)}")
