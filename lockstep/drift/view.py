@@ -33,7 +33,7 @@ def summary(report: Report) -> str:
     if parts:
         return f"{', '.join(parts.values())} on {hosts}."
     if report.unknown:
-        return f"Could not tell whether {hosts} are the same."
+        return f"Could not tell whether {hosts} differ{'' if len(report.hosts) > 1 else 's'}."
     alike = " and as each other" if len(report.hosts) > 1 else ""
     return f"No drift: {hosts} as inventory and record ask{alike}."
 

@@ -29,7 +29,7 @@ def questions(plan: HostPlan, pins: Pins) -> dict[str, Any]:
     settings, fabric = plan.settings, plan.settings.fabric
     return {
         "paths": [
-            *(settings.paths.models, settings.paths.engines, IMAGE_STORE),
+            *(settings.paths.hub_cache, settings.paths.engines, IMAGE_STORE),
             *((KEPT, *folders(plan)) if settings.backup.enabled else ()),
         ],
         "cache": settings.paths.hub_cache,

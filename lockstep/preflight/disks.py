@@ -41,7 +41,7 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
         names.setdefault(device, path)
 
     for model in models_of(plan):
-        add(settings.paths.models, pins.models[model].missing_bytes(facts["models"][model]))
+        add(settings.paths.hub_cache, pins.models[model].missing_bytes(facts["models"][model]))
     held = facts["docker"].get("images", [])
     docker_root = facts["docker"].get("root") or "/var/lib"
     for name in images_of(plan):

@@ -121,7 +121,8 @@ def _exact(requirement: str, version: str) -> tuple[str, str]:
 def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
     """What the reader `preflight` answers on a Spark as NVIDIA ships it, before any deploy."""
     # "/var/lib" is asked for where Docker does not say its own folder.
-    folders = ("/var/lib", "/data/models", "/opt/lockstep/engines", "/var/lib/docker", IMAGE_STORE)
+    hub = "/data/models/huggingface"
+    folders = ("/var/lib", hub, "/opt/lockstep/engines", "/var/lib/docker", IMAGE_STORE)
     return {
         "architecture": "aarch64",
         "dgx": {"DGX_SWBUILD_VERSION": "7.2.3", "DGX_PLATFORM": "DGX Server for KVM"},

@@ -42,7 +42,7 @@ _RIGHTS = (
 _CLEAR = (
     "systemctl stop 'hostile-*' 2>/dev/null; systemctl reset-failed 'hostile-*' 2>/dev/null; "
     "pkill -CONT -x dockerd; pkill -CONT -x containerd; pkill -CONT -x systemd-journal; "
-    "pkill -CONT -f containerd-shim; "
+    "pkill -CONT -x containerd-shim; "
     "systemctl unmask --runtime docker.service docker.socket 2>/dev/null; "
     "test -e /run/docker.sock.away && mv /run/docker.sock.away /run/docker.sock; "
     f"while mountpoint -q {UNITS}; do umount -l {UNITS}; done; "

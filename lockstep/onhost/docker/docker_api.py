@@ -119,6 +119,23 @@ class Docker:
         found: dict[str, Any] | None = self.json("GET", path, none=(404,))
         return found
 
+    def ask_containerd(self, container: str | None = None) -> None:
+        """Ask something that Docker does not say from memory: of the container, or of none.
+
+        For it Docker asks containerd, and that asks the container's shim. Raises Unreachable.
+        """
+        name = urllib.parse.quote(container or "", safe="")
+        try:
+            self.json("GET", f"/containers/{name}/top" if container else "/version")
+        except Unreachable as error:
+            what = f"what runs in container {container}" if container else "its version"
+            raise Unreachable(
+                f"containerd does not tell Docker {what}. Remedy: sudo systemctl restart "
+                "containerd docker, which ends what runs in containers, a hot model among them"
+            ) from error
+        except DockerError:
+            pass  # It has ended meanwhile: that is an answer.
+
     def remove(self, name: str) -> None:
         """Kill and remove a container (`docker rm -f`); no error when it is on its way out."""
         path = f"/containers/{urllib.parse.quote(name, safe='')}"

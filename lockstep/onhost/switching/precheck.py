@@ -64,7 +64,7 @@ class Precheck:
             )
 
     def _docker_of_others(self, target: config.Target) -> None:
-        """What lives in a container is removed by Docker: that has to answer before the stop."""
+        """What lives in a container is removed by Docker: that has to reach it before the stop."""
         # A rehearsal of an account that may not ask Docker tells of the rest.
         if not units.is_root():
             return
@@ -73,7 +73,8 @@ class Precheck:
             if not container or not (self.state[each.unit].up or alive.processes(each, self.paths)):
                 continue
             try:
-                self.docker.container(container)
+                if self.docker.container(container):
+                    self.docker.ask_containerd(container)
             except docker_api.DockerError as error:
                 raise errors.Problem(f"{each.name}: {error}; nothing was stopped") from error
             except docker_api.Unreachable as error:
@@ -105,6 +106,7 @@ class Precheck:
             return
         try:
             self.docker.json("GET", f"/images/{target.image}/json")
+            self.docker.ask_containerd()
         except docker_api.DockerError as error:
             repository, _, digest = target.image.partition("@")
             raise _refused(

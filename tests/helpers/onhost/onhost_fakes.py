@@ -208,6 +208,8 @@ class FakeDocker:
         self.taken: dict[str, str] = {}
         self.deaf_removals = 0
         self.refused: dict[str, str] = {}
+        #: Paths that get no answer.
+        self.silent: set[str] = set()
         #: Path → the whole answer, whatever else is there.
         self.answers: dict[str, object] = {}
         outer = self
@@ -239,6 +241,8 @@ class FakeDocker:
     def _get(self, handler: BaseHTTPRequestHandler) -> None:
         path = urllib.parse.unquote(urllib.parse.urlsplit(handler.path).path)
         name = path.removesuffix("/json").split("/", 2)[-1]
+        if path in self.silent:
+            return
         if path in self.answers:
             _reply(handler, 200, self.answers[path])
         elif path == "/containers/json":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -275,16 +274,26 @@ def port_between(site: Site) -> str:
 
 
 def port_floor(site: Site) -> str:
-    """The wedge watch and the floor start again what eve has taken the port of meanwhile."""
+    """An engine dies and eve has its port: no start is hers, status says why, and a switch heals.
+
+    Nothing is hot meanwhile: no other model is started by itself, and this one has no port.
+    """
     site.be_hot("qwen")
     site.begin_python("fake", FAKE, "127.0.0.1", "30001")
     site.one.root("kill -9 $(cat " + QWEN_GROUP + "/docker-*.scope/cgroup.procs)")
-    until(lambda: "EVE HAS" in site.saw("fake") or site.hot is None, "the engine has ended")
-    time.sleep(8)  # Whatever starts it again has begun; there is nothing else to wait for.
+    until(lambda: "EVE HAS" in site.saw("fake"), "eve has the port")
+    until(
+        lambda: "of eve) listens" in site.one.status()["targets"]["qwen"]["detail"],
+        "status names her as what keeps qwen from its start",
+    )
+    expect(site.hot is None, f"{site.hot} is hot")
     site.ask("/v1/chat/completions", body={**CHAT_OF, "model": "qwen"}, by="spark")
     seen = [line for line in site.saw("fake").splitlines() if "READS POST" in line]
     expect(not seen, f"eve read {seen[:2]}")
-    return f"hot: {site.hot}; she was asked nothing"
+    site.signal("fake", 9)
+    answer = site.switch("qwen")
+    expect(answer.code == 0, short(answer))
+    return "status names her, she was asked nothing; once she is gone a switch is rc 0"
 
 
 def gateway_port(site: Site, host: str) -> str:
@@ -489,7 +498,11 @@ ROWS = (
         partial(port, host="127.0.0.1", number=31000, target="mistral", words="harmless"),
     ),
     Row("P5", "eve waits for the port of the hot engine: refused and named", port_between),
-    Row("P6", "eve takes the port of an engine that died: nothing is asked of her", port_floor),
+    Row(
+        "P6",
+        "eve takes the port of an engine that died: status names her, she is asked nothing",
+        port_floor,
+    ),
     Row(
         "P7",
         "eve waits for the gateway's port at all addresses: never hers, or told",

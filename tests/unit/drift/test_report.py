@@ -66,9 +66,9 @@ def test_hosts_without_drift_take_one_line() -> None:
 def test_a_host_that_cannot_be_reached_is_said_and_nothing_is_called_the_same() -> None:
     found = judged((ONE, perfect(ONE)), (TWO, None))
     assert printed(found) == (
-        "spark2: could not tell: no connection: timed out\n"
-        "Could not tell whether 2 hosts are the same."
+        "spark2: could not tell: no connection: timed out\nCould not tell whether 2 hosts differ."
     )
+    assert printed(judged((TWO, None))).endswith("\nCould not tell whether 1 host differs.")
 
 
 def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:

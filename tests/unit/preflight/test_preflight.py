@@ -153,6 +153,15 @@ def test_each_fault_gives_one_finding(name: str) -> None:
     assert finding.remedy.endswith((".", "?", ")"))
 
 
+def test_an_unknown_kernel_setting_is_asked_for_and_named_with_the_nearest() -> None:
+    plan = replace(PLAN, settings=replace(PLAN.settings, sysctls={"vm.swapiness": "1"}))
+    assert preflight.questions(plan, PINS)["sysctls"] == ["vm.swapiness"]
+    facts = {**HEALTHY, "unknown_sysctls": {"vm.swapiness": "vm.swappiness", "net.none": ""}}
+    named, unlike = found(facts, plan)
+    assert named.remedy.startswith("Did you mean vm.swappiness? Correct `sysctls` of the inventory")
+    assert unlike.remedy.startswith("Correct `sysctls` of the inventory")
+
+
 @pytest.mark.parametrize(
     ("nvcc", "takes", "codes"),
     [
@@ -221,7 +230,8 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
     [finding] = found(free(need + 19.9))
     assert finding.code == "disk-short"
     assert finding.message == (
-        f"/data/models: {need:.1f} GiB to fetch, {need + 19.9:.1f} GiB free, 20 GiB must stay free"
+        f"/data/models/huggingface: {need:.1f} GiB to fetch, {need + 19.9:.1f} GiB free, "
+        "20 GiB must stay free"
     )
 
 
@@ -242,12 +252,15 @@ def test_another_revision_on_the_disk_is_no_room_saved_and_an_unfinished_file_is
     assert f"{need / 2:.1f} GiB to fetch" in finding.message
 
 
-def test_each_disk_is_counted_for_itself() -> None:
+@pytest.mark.parametrize(
+    ("place", "need"), [("/var/lib/docker", 90.0), ("/data/models/huggingface", 80.0)]
+)
+def test_each_disk_is_counted_for_itself(place: str, need: float) -> None:
     facts = free(3000)
-    facts["disks"]["/var/lib/docker"] = {"device": 2, "free": 100 * GIB}
+    facts["disks"][place] = {"device": 2, "free": int((need + 10) * GIB)}
     [finding] = found(facts)
     assert finding.message == (
-        "/var/lib/docker: 90.0 GiB to fetch, 100.0 GiB free, 20 GiB must stay free"
+        f"{place}: {need:.1f} GiB to fetch, {need + 10:.1f} GiB free, 20 GiB must stay free"
     )
 
 
@@ -275,7 +288,8 @@ def test_a_port_held_by_an_engine_of_ours_is_no_finding(
 def test_what_a_host_is_asked() -> None:
     asked = preflight.questions(PLAN, PINS)
     assert asked["ports"] == [30001, 30000, 31000, 8000, 8090, 8080]
-    assert asked["paths"] == ["/data/models", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]
+    places = ["/data/models/huggingface", "/opt/lockstep/engines", "/var/cache/lockstep/layers"]
+    assert asked["paths"] == places
     assert list(asked["images"].values()) == IMAGES
     engine = f"/opt/lockstep/engines/{engine_id(PLAN.settings, PINS)}"
     assert asked["needs"]["engine"] == {engine: ["check.json"]}

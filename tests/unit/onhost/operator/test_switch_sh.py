@@ -426,6 +426,29 @@ def test_while_docker_hangs_no_engine_starts_where_one_lives_in_a_container(
     assert spark.systemd.calls == []
 
 
+def test_while_containerd_hangs_no_engine_in_a_container_is_stopped(spark, monkeypatch):
+    """Docker answers from memory: only what it asks containerd for hangs."""
+    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
+    qwen_is_hot(spark)
+    spark.docker.containers["vllm-qwen36"] = "image"
+    spark.docker.silent = {"/containers/vllm-qwen36/top"}
+
+    said = r"qwen lives in container vllm-qwen36, and containerd .* restart containerd docker"
+    with pytest.raises(errors.Problem, match=said):
+        spark.to("mistral")
+
+    assert spark.systemd.calls == []
+
+
+def test_while_containerd_hangs_no_start_in_a_container_is_begun(spark):
+    spark.docker.silent = {"/version"}
+
+    with pytest.raises(errors.Problem, match=r"qwen: containerd .* nothing was stopped"):
+        spark.to("qwen")
+
+    assert spark.systemd.calls == []
+
+
 def test_stopped_is_what_has_no_process_left_in_its_container(spark, monkeypatch):
     """Docker hangs after the check: systemctl ends with 0 although the container lives."""
     qwen_is_hot(spark)
