@@ -214,7 +214,12 @@ def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
         report=lambda line: logger.info(f"    {line}"),
     )
     lockfile.save(path, resolved)
-    logger.info(f"    written to {path.name}; keep it under version control")
+    logger.info(f"    written to {path.name}")
+    report.news(
+        plans[0].name,
+        f"{path.name} has new entries, and what this deploy installs is exact by them alone: keep "
+        "it under version control.",
+    )
     return resolved
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -11,6 +10,7 @@ from lockstep.fleet.hosts import Host
 from lockstep.inventory.bound_targets import AUTO, LOOPBACK, BoundTarget
 from lockstep.onhost.core.kind import Kind
 from lockstep.recipes.sizing import serving
+from lockstep.units.gateway_unit import local_url, open_url
 
 # Beside the start of a cold model: a long prompt, and a long answer where a client counts all of
 # it. At 1000 tok/s a prompt of 256 Ki tokens takes four minutes, at 30 tok/s an answer of 32 Ki
@@ -91,12 +91,9 @@ def of_host(host: Host, every: Sequence[Host]) -> Offer:
     asked = [plans[name] for name in names if name in plans]
     targets = [target for plan in asked for target in plan.targets if target.answers]
     wait_s = _WORK_S + max((target.data.start_timeout_s for target in targets), default=0)
-    url = f"http://{LOOPBACK}:{gateway.port}"
-    offer = Offer(host.name, url, tuple(_models(targets)), wait_s)
-    if gateway.open_port is not None:
-        scheme = "http" if gateway.plain else "https"
-        url = f"{scheme}://{_address(host)}:{gateway.open_port}"
-        return replace(offer, url=url, keyed=True, authority=gateway.tls == "own")
+    offer = Offer(host.name, local_url(host.plan.settings), tuple(_models(targets)), wait_s)
+    if (opened := open_url(host.plan.settings, _reached(host))) is not None:
+        return replace(offer, url=opened, keyed=True, authority=gateway.tls == "own")
     return replace(offer, tunnel=_tunnel(host), keyed=gateway.local_keys)
 
 
@@ -135,21 +132,6 @@ def _shortest(contexts: Sequence[int | None]) -> int | None:
     """None where one of them is not known."""
     known = [context for context in contexts if context is not None]
     return min(known) if len(known) == len(contexts) else None
-
-
-def _address(host: Host) -> str:
-    """The host as other machines call it: a certificate has a name, seldom an address."""
-    gateway = host.plan.settings.gateway
-    if gateway.plain and not _everywhere(gateway.bind):
-        return f"[{gateway.bind}]" if ":" in gateway.bind else gateway.bind
-    return _reached(host)
-
-
-def _everywhere(bind: str) -> bool:
-    try:
-        return ipaddress.ip_address(bind).is_unspecified
-    except ValueError:
-        return False
 
 
 def _reached(host: Host) -> str:

@@ -20,6 +20,25 @@ FATAL = frozenset(
 )
 
 
+#: Every code that a finding can have, and `engine-kernel`, which the engine's check on a host has.
+CODES = FATAL | {
+    *("apt-busy", "backup-here", "cannot-run", "cdi-stale", "certificate", "certificate-ends"),
+    *("clock", "cluster-copies", "cluster-degree", "cluster-engine", "cluster-heads"),
+    *("cluster-layers", "cluster-ray", "cluster-size", "cuda", "cuda-newer", "dgx-os"),
+    *("disk-short", "docker-gpu", "docker-second", "draft-corrupts", "draft-licence-refused"),
+    *("draft-licence-unknown", "draft-too-long", "driver", "driver-version", "eagle-on-moving-tag"),
+    *("earlyoom-late", "engine-kernel", "engine-not-asked", "engine-version", "fit-none"),
+    *("fit-tight", "fit-unknown", "freezing-backend", "gpu", "gpu-clock", "guard-unknown"),
+    *("hooks-not-run", "host-offload", "image-cuda-newer", "kernel", "kernels-corrupt"),
+    *("kind-unsure", "kind-unused", "known-bad", "licence-refused", "licence-unknown", "memory"),
+    *("memory-available", "mtp-inherits-backend", "needs-cluster"),
+    *("no-cable", "not-fetched", "other-host", "port-taken", "public-address", "restart-policy"),
+    *("secret-on-command-line", "tensorizer-quantised", "unreachable", "unreadable"),
+    *("upgrade-pending", "utilization-high", "utilization-too-high", "utilization-unset"),
+    *("vision-contradiction", "vision-unused", "wifi"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing to act on.

@@ -112,7 +112,7 @@ class Course:
         began: When, on a monotonic clock.
         hosts: The hosts of the run.
         stages: All stages in their order.
-        step: The operation that is under way, "" for none.
+        step: The operation that is under way, or was the last one; "" before the first.
         stepped: Since when.
         downloads: Those of the present stage.
         last: Host → the last line that it said in this operation.
@@ -198,4 +198,4 @@ class Course:
             self._now.ended = now
             self._now.failed = self._now.failed or (self.over is not None and self.failed)
             yield self._now
-        self._now, self.step = None, ""
+        self._now = None

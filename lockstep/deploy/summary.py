@@ -178,6 +178,7 @@ def _wrapped(line: str, width: int = WIDTH, indent: str = "") -> list[str]:
 
 def rows(
     plan: HostPlan,
+    address: str,
     units: Mapping[str, Any],
     engines: Mapping[str, Any],
     available: int,
@@ -187,6 +188,7 @@ def rows(
 
     Args:
         plan: What the inventory asks for.
+        address: What other machines call the host.
         units: Answer of the reader `units`.
         engines: Answer of the reader `environments`.
         available: Memory, bytes.
@@ -200,7 +202,7 @@ def rows(
         state = units.get(target.unit, {})
         where = f"{target.data.unit} at {target.data.bind}:{target.port}"
         lines.append((target.name, f"{_active(state)}, {where}, {target.recipe.name}"))
-    local, other = local_url(plan.settings), open_url(plan.settings)
+    local, other = local_url(plan.settings), open_url(plan.settings, address)
     at = f"{local}, {other}" if other else local
     lines.append(("gateway", f"{_active(units.get(GATEWAY_UNIT, {}))}, {at}"))
     webui = plan.settings.webui

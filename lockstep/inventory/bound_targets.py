@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from lockstep.inventory.override_check import override_refusals
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
+from lockstep.models.licences import canonical
 from lockstep.onhost.core import schema
 from lockstep.onhost.core.schema import Refusal
 from lockstep.recipes import flags
@@ -147,6 +149,30 @@ def check_tools(settings: Settings, where: Mapping[str, str]) -> None:
             where=where.get("tools", settings.name),
             found=f"tools without {', '.join(missing)}",
             remedy="Keep the entries of tools in group_data/all.py.",
+        )
+
+
+def check_licences(
+    settings: Settings, catalogue: Mapping[str, Recipe], where: Mapping[str, str]
+) -> None:
+    """Refuse accepted licences that neither SPDX nor a recipe has; ``where``: key → file."""
+    blocks = [recipe.lockstep for recipe in catalogue.values()]
+    named = {block.licence for block in blocks if block.licence}
+    named |= {block.draft.licence for block in blocks if block.draft and block.draft.licence}
+    for index, licence in enumerate(settings.accept_licences):
+        official = canonical(licence)
+        # SPDX takes any text that begins so: who wrote it for weights is a recipe.
+        known = official == licence and not licence.startswith("LicenseRef-")
+        if licence in named or known:
+            continue
+        spelled = official if official != licence else None
+        near = [spelled] if spelled else difflib.get_close_matches(licence, named, n=1)
+        raise InventoryError(
+            f"accept_licences[{index}] is no licence that SPDX or a recipe names",
+            where=where.get("accept_licences", settings.name),
+            found=repr(licence),
+            allowed="what the finding `licence-refused` names",
+            remedy=f"Did you mean {near[0]!r}?" if near else "Remove it, or correct its name.",
         )
 
 

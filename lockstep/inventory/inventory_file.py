@@ -11,7 +11,7 @@ from typing import Any
 
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.inventory import pyinfra_keys
-from lockstep.inventory.bound_targets import bind, check_tools
+from lockstep.inventory.bound_targets import bind, check_licences, check_tools
 from lockstep.inventory.cluster_join import joined
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
@@ -145,6 +145,7 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     catalogue = load_catalogue(*(REPOSITORY / folder for folder in settings.recipe_folders))
     targets = bind(settings, catalogue, origin)
     check_tools(settings, origin)
+    check_licences(settings, catalogue, origin)
     return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname")))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import math
 import re
@@ -9,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from lockstep.core.findings import FATAL
+from lockstep.core.findings import CODES, FATAL
 from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATORS_GROUP
 from lockstep.onhost.core.schema import Refusal, Rule, between, like
 
@@ -414,6 +415,17 @@ BuildVariable = Annotated[
         remedy="Use engine.precompiled, precompiled_commit or precompiled_variant.",
     ),
 ]
+
+
+def _known_code(code: str) -> Refusal | None:
+    if code in CODES:
+        return None
+    near = difflib.get_close_matches(code, CODES - FATAL, n=1)
+    remedy = f"Did you mean {near[0]!r}?" if near else "Remove it: nothing is waived by it."
+    return Refusal("is the code of no finding", allowed=_CODES_SHOWN, remedy=remedy)
+
+
+_CODES_SHOWN = "codes of findings, as plan and preflight show them"
 Code = Annotated[
     str,
     Rule(
@@ -422,6 +434,7 @@ Code = Annotated[
         "codes of other findings, as plan and preflight show them",
         "Remove it, and mend what the finding says.",
     ),
+    _known_code,
 ]
 Adopted = Annotated[
     str,

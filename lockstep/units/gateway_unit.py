@@ -56,13 +56,26 @@ def local_url(settings: Settings) -> str:
     return f"http://{LOOPBACK}:{settings.gateway.port}"
 
 
-def open_url(settings: Settings) -> str | None:
-    """Where other machines ask it, without a path; None where they cannot."""
+def open_url(settings: Settings, name: str) -> str | None:
+    """Where other machines ask it, without a path; None where they cannot.
+
+    Args:
+        settings: The host's data.
+        name: What other machines call the host.
+    """
     gateway = settings.gateway
     if not gateway.open:
         return None
-    host = f"[{gateway.bind}]" if ":" in gateway.bind else gateway.bind
-    return f"{'http' if gateway.plain else 'https'}://{host}:{gateway.open_port}"
+    if gateway.plain:
+        return f"http://{in_url(gateway.bind, name)}:{gateway.open_port}"
+    # A certificate has a name, seldom an address.
+    return f"https://{in_url(name, name)}:{gateway.open_port}"
+
+
+def in_url(bind: str, name: str) -> str:
+    """The host of a URL of what listens at ``bind``: ``name`` where that is every address."""
+    host = name if bind in configuration.ANYWHERE else bind
+    return f"[{host}]" if ":" in host else host
 
 
 def gateway_files(

@@ -10,7 +10,7 @@ from pyinfra.api import operation
 
 from lockstep.deploy.summary import hot_names, rows
 from lockstep.files.managed_file import SYSTEMD
-from lockstep.units.gateway_unit import local_url, open_url
+from lockstep.units.gateway_unit import in_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 from tasks import report, run
 from tasks.facts import host as facts
@@ -40,13 +40,13 @@ def read_back() -> Commands:
     webui = this.plan.settings.webui
     unasked, available = this.unasked(engines), found["machine.available"]
     report.of(host.name).snapshot = {
-        "rows": rows(this.plan, found["units"], engines, available, unasked),
+        "rows": rows(this.plan, address, found["units"], engines, available, unasked),
         "ssh": this.plan.settings.login or ssh,
         "switch": switch_path(this.plan.settings),
         "serves": [target.name for target in this.plan.targets],
         "hot": list(hot_names(this.plan, found["units"])),
-        "page": open_url(this.plan.settings) or local_url(this.plan.settings),
-        "chat": f"http://{webui.bind}:{webui.port}" if webui.enabled else None,
+        "page": open_url(this.plan.settings, address) or local_url(this.plan.settings),
+        "chat": f"http://{in_url(webui.bind, address)}:{webui.port}" if webui.enabled else None,
         "unanswered": {
             digest: record.get("unanswered") or ""
             for digest, record in engines["images"].items()

@@ -6,10 +6,11 @@ usage: backup now [--nightly]
        backup check
 
 `now` puts a snapshot into the host's own restic repository and into those that the inventory names
-besides, and forgets what the policy does not keep; the timer's are `--nightly`. `list` prints JSON.
+besides, and forgets what the policy does not keep; the timer's are `--nightly`. It fails where the
+host's own repository is damaged. `list` prints JSON.
 `restore` unpacks a snapshot, puts keys and accepted results in their place, and has Open WebUI
-begin again with its data; where these do not serve, the present ones return. `check` has restic
-check every repository.
+begin again with its data; where these do not serve, the present ones return. `check` reads
+every byte of every repository.
 
 exit codes: 0 done; 1 it failed, with the reason; 2 wrong use
 """
@@ -86,6 +87,14 @@ def now(paths: layout.Paths, found: Config, *, by_hand: bool) -> None:
         made, at = own.save(what, tags, exclude=[own.password]), time.time()
     finally:
         data.remove(staged)
+    try:
+        # What is there already is not written again, also where it is damaged.
+        own.check()
+    except errors.Problem as error:
+        raise errors.Problem(
+            f"{error}. So no backup there can be trusted, the one of now neither. Remedy: move "
+            f"{own.place} away, and back up again: that makes a new one"
+        ) from error
     output.say(f"backed up to {own.place}: {made[:8]}; its password is in {own.password}")
     _kept(own, found)
     wrong = []
@@ -142,7 +151,13 @@ def restore(paths: layout.Paths, found: Config, snapshot: str, place: str) -> No
     data.remove(unpacked)
     unpacked.mkdir(mode=0o700)
     try:
-        source.unpack(fits[0].id, unpacked)
+        try:
+            source.unpack(fits[0].id, unpacked)
+        except errors.Problem as error:
+            raise errors.Problem(
+                f"{error}. Nothing was put back. Remedy: another snapshot, or another place with "
+                "--from: `lockstep backup list INVENTORY`"
+            ) from error
         for path in _returning(paths):
             _put(unpacked / str(path).lstrip("/"), path)
         if found.volume:

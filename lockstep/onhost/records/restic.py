@@ -21,6 +21,8 @@ from lockstep.onhost.core.config import read
 
 PACKAGE = "restic"
 _LIMIT_S = 3600.0
+# Characters of what restic says that are shown.
+_SAID = 600
 #: restic's words where a folder holds no repository.
 _NONE_THERE = "Is there a repository"
 
@@ -132,8 +134,8 @@ class Repository:
             self._run("forget", "--prune", "--group-by", "", "--tag", tag, *words)
 
     def check(self) -> str:
-        """What `restic check` says of a repository that is whole."""
-        return self._run("check")
+        """What `restic check` says of a repository each of whose bytes is as it was written."""
+        return self._run("check", "--read-data")
 
     def _init(self, more: Mapping[str, str] | None = None) -> None:
         done = self._done(("cat", "config"), {})
@@ -181,7 +183,7 @@ class Repository:
                 "this host has no password of a backup; the first backup makes one. "
                 f"Remedy after a wipe: put the old one into {self.password}, with mode 0600"
             )
-        return errors.Problem(f"backup in {self.place}: {' '.join(said.split())[-600:]}")
+        return errors.Problem(f"backup in {self.place}: {_shortened(said)}")
 
     @property
     def on_this_disk(self) -> bool:
@@ -190,6 +192,16 @@ class Repository:
             return False
         mine, own = (_existing(path) for path in (Path(self.place), self.paths.backup_kept))
         return mine.stat().st_dev == own.stat().st_dev
+
+
+def _shortened(said: str) -> str:
+    """The last whole lines of what restic says: the reason is at the end."""
+    lines: list[str] = []
+    for line in reversed(said.splitlines()):
+        if lines and len(" ".join((line, *lines))) > _SAID:
+            break
+        lines.insert(0, line.strip())
+    return " ".join(lines)[-_SAID:]
 
 
 def _existing(path: Path) -> Path:

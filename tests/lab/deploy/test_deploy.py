@@ -39,6 +39,7 @@ def test_what_is_not_locked_is_resolved_once_and_written_to_the_lock(
     deployed: Stack, first: Deployed
 ) -> None:
     assert first.output.count("Resolving what lab.lock.yaml") == 1
+    assert " ".join(first.output.split()).count("Note: lab.lock.yaml has new entries") == 1
     record = deployed.lock.read_text(encoding="utf-8")
     assert re.search(r"vllm\.git: \{branch: fix_mistral_parsing, commit: '?[0-9a-f]{40}", record)
     assert lockfile.load(deployed.lock).precompiled

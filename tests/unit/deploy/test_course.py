@@ -150,3 +150,10 @@ def test_what_a_failed_host_said_last_is_kept_while_the_others_go_on() -> None:
     assert list(view.tail["spark0"]) == ["Authentication error (no key)"]
     assert list(view.tail["spark1"]) == ["E: no such package"]
     assert list(view.tail["spark2"]) == []
+
+
+def test_the_step_at_which_a_run_was_ended_is_known_after_its_end() -> None:
+    course = Course(0.0)
+    for event in (events.Step("Base | Install packages"), events.Over([good("spark1")])):
+        list(course.take(event, 9.0))
+    assert (course.now, course.step) == (None, "Install packages")

@@ -25,12 +25,12 @@ AVAILABLE = int(31.25 * 2**30)
 
 
 def table(units: Any = UNITS, unasked: Any = (), plan: HostPlan = PLAN) -> dict[str, str]:
-    return dict(rows(plan, units, ENGINES, AVAILABLE, dict(unasked)))
+    return dict(rows(plan, plan.name, units, ENGINES, AVAILABLE, dict(unasked)))
 
 
 def snapshot(name: str = "spark1") -> dict[str, Any]:
     return {
-        "rows": rows(PLAN, UNITS, ENGINES, AVAILABLE, {}),
+        "rows": rows(PLAN, PLAN.name, UNITS, ENGINES, AVAILABLE, {}),
         "ssh": f"ssh spark@{name}",
         "switch": "/data/scripts/llm/switch.sh",
     }
@@ -66,7 +66,7 @@ def test_nothing_is_said_about_a_host_before_anything_is_known() -> None:
 
 
 def test_a_wiped_host_is_said_to_have_nothing() -> None:
-    assert rows(PLAN, {}, {"check": None}, AVAILABLE, {}) == [
+    assert rows(PLAN, PLAN.name, {}, {"check": None}, AVAILABLE, {}) == [
         ("qwen", "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-prismaquant-dflash-k3"),
         (
             "mistral",

@@ -280,6 +280,23 @@ CASES = {
         "what the finding says.",
         host='{"waive": ("dgx-os", "architecture")}',
     ),
+    "a mistyped code of a finding": Case(
+        "site.py: waive[1] is the code of no finding; found 'clok'; allowed: codes of findings, "
+        "as plan and preflight show them. Did you mean 'clock'?",
+        host='{"waive": ("dgx-os", "clok")}',
+    ),
+    "a licence in small letters": Case(
+        "site.py: accept_licences[0] is no licence that SPDX or a recipe names; found "
+        "'cc-by-4.0'; allowed: what the finding `licence-refused` names. Did you mean "
+        "'CC-BY-4.0'?",
+        host='{"accept_licences": ("cc-by-4.0",)}',
+    ),
+    "a mistyped licence of a recipe": Case(
+        "site.py: accept_licences[1] is no licence that SPDX or a recipe names; found "
+        "'LicenseRef-NVIDIA-Nemotron-Model-License'; allowed: what the finding `licence-refused` "
+        "names. Did you mean 'LicenseRef-NVIDIA-Nemotron-Open-Model-License'?",
+        host='{"accept_licences": ("CC-BY-4.0", "LicenseRef-NVIDIA-Nemotron-Model-License")}',
+    ),
     "a fork and a release": Case(
         "site.py: engine.git and engine.release name two vLLMs; found 'https://example.org/v.git' "
         "and 'vllm==0.20.2'. Keep one of them.",

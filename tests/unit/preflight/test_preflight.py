@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from a_spark import COMMIT, GIB, healthy, pins_for, spark
 
+import lockstep
 from lockstep import preflight
-from lockstep.core.findings import FATAL, Finding
+from lockstep.core.findings import CODES, FATAL, Finding
 from lockstep.deploy.summary import findings_table
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Gpu
@@ -390,8 +391,18 @@ def test_netplan_is_missed_only_where_the_deploy_writes_the_addresses() -> None:
     assert [item.code for item in found(facts, plan)] == ["no-netplan"]
 
 
-def test_what_cannot_be_waived_are_codes_that_preflight_has() -> None:
-    """A code that got another name could be waived again."""
-    folder = Path(preflight.__file__).parent
-    text = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.py"))
-    assert set(re.findall(r'Finding\(\s*"([a-z-]+)"', text)) >= FATAL
+def test_the_codes_that_an_inventory_may_name_are_those_of_findings() -> None:
+    """A code that got another name would be refused where it is waived, or waived for nothing."""
+    folder = Path(lockstep.__file__).parent
+    files = [folder / "units/backup_unit.py", *folder.glob("preflight/*.py")]
+    files += [folder / "cli/recipe.py", *folder.glob("fit/*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    found = re.findall(r'(?:\bFinding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
+    known = {code for made, code in found if not made} | {"engine-kernel", "eagle-on-moving-tag"}
+    known |= {
+        f"{code}-{end}" for code in ("licence", "draft-licence") for end in ("refused", "unknown")
+    }
+    assert {code for made, code in found if made} == {
+        *("{code}-refused", "{code}-unknown", "{method}-on-moving-tag")
+    }
+    assert (known, FATAL - CODES) == (set(CODES), set())

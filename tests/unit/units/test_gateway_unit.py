@@ -189,11 +189,16 @@ def test_what_the_gateway_is_told_is_what_it_reads(tmp_path: Path) -> None:
     ("gateway", "door", "url"),
     [
         (Gateway(), None, None),
-        (Gateway(bind="0.0.0.0", plain=True), Door("open", "0.0.0.0", 8090), "http://0.0.0.0:8090"),
+        (Gateway(bind="0.0.0.0", plain=True), Door("open", "0.0.0.0", 8090), "http://spark1:8090"),
+        (
+            Gateway(bind="fd00::5", plain=True),
+            Door("open", "fd00::5", 8090),
+            "http://[fd00::5]:8090",
+        ),
         (
             Gateway(bind="fd00::5", tls="tailscale", tls_port=443 + 8000),
             Door("tls", configuration.TLS_SOCKET),
-            "https://[fd00::5]:8443",
+            "https://spark1:8443",
         ),
     ],
 )
@@ -202,7 +207,7 @@ def test_other_machines_have_a_door_where_the_inventory_opens_one(
 ) -> None:
     data = settings(gateway, model=replace(TARGET, recipe="merging"))
     assert doors(data) == ([door] if door else [])
-    assert open_url(data) == url
+    assert open_url(data, "spark1") == url
 
 
 def test_open_webui_has_one_connection() -> None:

@@ -152,6 +152,41 @@ def test_check_fails_at_a_broken_repository(spark: Spark) -> None:
         backup.main(["check"], spark.paths)
 
 
+def damage(spark: Spark) -> None:
+    """Change a byte of the pack that holds contents of files; its folders stay readable."""
+    packs = [path for path in (spark.paths.backup_kept / "data").rglob("*") if path.is_file()]
+    pack = max(packs, key=lambda path: path.stat().st_size)
+    pack.chmod(0o600)
+    content = bytearray(pack.read_bytes())
+    content[40] ^= 0xFF
+    pack.write_bytes(content)
+
+
+def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark: Spark) -> None:
+    done(spark, "now")
+    damage(spark)
+    with pytest.raises(errors.Problem, match=str(spark.paths.backup_kept)):
+        backup.main(["check"], spark.paths)
+    with pytest.raises(errors.Problem, match=r"can be trusted.*Remedy: move .*/backup away"):
+        backup.main(["now"], spark.paths)
+
+
+def test_a_backup_that_cannot_be_read_puts_nothing_back(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done(spark, "now")
+    before = spark.paths.gateway_keys.read_bytes()
+
+    def damaged(*_: object) -> None:
+        raise errors.Problem("ciphertext verification failed")
+
+    # restic 0.14 tries a damaged pack again for minutes.
+    monkeypatch.setattr(restic.Repository, "unpack", damaged)
+    with pytest.raises(errors.Problem, match=r"failed\. Nothing was put back\. Remedy: another"):
+        backup.main(["restore", nightly(spark).id], spark.paths)
+    assert spark.paths.gateway_keys.read_bytes() == before
+
+
 def test_a_place_that_fails_leaves_the_hosts_own_and_no_success(spark: Spark) -> None:
     (spark.paths.root.parent / "elsewhere").write_text("no folder")
     with pytest.raises(errors.Problem, match="elsewhere"):
