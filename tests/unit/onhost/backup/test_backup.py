@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import secrets
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -163,6 +164,8 @@ def damage(spark: Spark) -> None:
 
 
 def test_a_damaged_repository_is_neither_whole_nor_backed_up_to(spark: Spark) -> None:
+    # More than the folders take, so that its pack is the largest.
+    spark.paths.gateway_keys.write_text(secrets.token_hex(50_000))
     done(spark, "now")
     damage(spark)
     with pytest.raises(errors.Problem, match=str(spark.paths.backup_kept)):
