@@ -13,13 +13,12 @@ import json
 import os
 import pwd
 import stat
-import subprocess
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.core import atomic, errors, layout, runner
 from lockstep.onhost.records import generations
 
 #: The line by which a file of a deploy is known, in its first bytes.
@@ -288,7 +287,7 @@ def _said(*argv: str) -> str:
 def _answer(*argv: str) -> str | None:
     """What a program prints; None where it fails or says nothing for 30 s."""
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = runner.run(argv, timeout=30)
+    except (OSError, errors.Problem):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

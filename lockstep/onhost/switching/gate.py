@@ -15,13 +15,12 @@ exit codes: 0 the engine may start, 1 told to end by somebody else than systemd 
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, meminfo, output, program
+from lockstep.onhost.core import config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import alive, gpu_holders, port
@@ -199,9 +198,10 @@ class Gate:
 
     def drop_page_cache(self) -> None:
         """Write dirty pages back, then have the kernel give the cache up; failing is no error."""
-        # What a slow disk has not taken by then stays in memory; everything else can go.
-        with suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(["sync"], timeout=_SYNC_TIMEOUT_S, check=False)
+        # What a slow disk has not taken by then stays in memory; everything else can go. A `sync`
+        # that waits for the disk cannot be killed before, and is left to its end.
+        with suppress(errors.Problem):
+            runner.run(["sync"], timeout=_SYNC_TIMEOUT_S)
         meminfo.free_pages(self.paths.proc, tell)
 
     def _running(self, names: set[str]) -> set[str]:

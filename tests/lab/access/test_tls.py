@@ -22,6 +22,8 @@ KEYS = "python3 /usr/local/lib/lockstep gateway-keys"
 ANNOUNCED = "No host had an authority of certificates, so a new one was made."
 CHAT = {"model": "qwen", "messages": [{"role": "user", "content": "x"}]}
 LONG = {**CHAT, "stream": True, "ignore_eos": True, "max_tokens": 900}
+#: Goes on until it is cut, however long that takes.
+ENDLESS = {**LONG, "max_tokens": 20_000}
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +127,7 @@ def test_a_stream_of_the_other_host_s_model_comes_whole(opened: Stack) -> None:
 def test_a_twin_that_is_cut_off_breaks_its_stream_and_is_then_refused(opened: Stack) -> None:
     url = f"http://127.0.0.1:{LOCAL}/v1/chat/completions"
     opened.one.root("rm -f /tmp/stream /tmp/ended")
-    ask = f"curl -sNo /tmp/stream {sent(LONG)} {url}; echo $? > /tmp/ended"
+    ask = f"curl -sNo /tmp/stream {sent(ENDLESS)} {url}; echo $? > /tmp/ended"
     opened.one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(ask)}")
     try:
         until(lambda: opened.one.run("grep -q data: /tmp/stream").code == 0, "the stream runs")

@@ -213,12 +213,10 @@ def test_gc_frees_what_two_generations_do_not_need_and_returning_fetches_nothing
     freed = hot.lockstep("gc", "--yes")
     assert freed.code == 0, freed.text
     for host, before in zip(hot.hosts, had, strict=True):
-        gone = before - images(host)
+        # Tests before may have left more that nobody needs.
+        gone = [name for name in before - images(host) if name.partition("@")[0].endswith(IMAGE)]
         # The first image, and the one that never served.
         assert len(gone) == 2
-        assert {name.partition("@")[0].rpartition("/")[2] for name in gone} == {
-            IMAGE.rpartition("/")[2]
-        }
         assert f"{host.name}: nothing to remove" in hot.lockstep("gc", "--dry").out
     back = hot.good_deploy(inventory=inventories["newer"])
     assert not {name for name in back.changed if name.startswith(("Images", "Weights"))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -251,6 +252,21 @@ def test_a_disk_that_takes_long_leaves_no_page_cache_there(spark, monkeypatch):
     spark.gate("qwen").pass_or_refuse()
 
     assert dropped(spark)
+
+
+def test_a_disk_that_never_answers_does_not_hold_the_start(spark, monkeypatch):
+    """A program that waits in the kernel for a disk is not ended by SIGKILL before that."""
+    write_meminfo(spark.paths, available_gib=100.0, free_gib=17.0)
+    left = spark.systemd.folder / "sync.pid"
+    (spark.systemd.folder / "bin/sync").write_text(f"#!/bin/sh\necho $$ > {left}\nexec sleep 20\n")
+    monkeypatch.setattr("lockstep.onhost.switching.gate._SYNC_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)
+
+    spark.gate("qwen").pass_or_refuse()
+
+    assert dropped(spark)
+    # Not at its end: nobody has waited for it.
+    os.kill(int(left.read_text()), signal.SIGKILL)
 
 
 def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
