@@ -129,7 +129,7 @@ def test_a_host_that_nobody_deployed_to_is_said_to_be_that(inventory: Path) -> N
     done = run(inventory, second=f"echo '{said}' >&2; exit 127")
     assert done.exit_code == 1 and "silent" not in done.output
     words = " ".join(done.output.split())
-    assert "spark-2 not deployed yet → pyinfra -y INVENTORY deploy.py" in words
+    assert "spark-2 not deployed yet → lockstep deploy -i INVENTORY" in words
     done = run(inventory, second="echo 'sh: another: not found' >&2; exit 127")
     assert done.exit_code == 2 and "silent: sh: another: not found" in done.output
 
