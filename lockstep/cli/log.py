@@ -25,11 +25,16 @@ _WEEK = datetime.timedelta(days=7)
     metavar="DATE",
     help="The first day, or minute, in UTC; a week ago by default.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Each change of a deploy, too.")
 @AS_JSON
 def log(
-    inventory: Path, limit: tuple[str, ...], since: datetime.datetime | None, as_json: bool
+    inventory: Path,
+    limit: tuple[str, ...],
+    since: datetime.datetime | None,
+    verbose: bool,
+    as_json: bool,
 ) -> int:
-    """Show deploys, changes, switches and keys of the Sparks of INVENTORY, oldest first.
+    """Show deploys, switches and keys of the Sparks of INVENTORY, oldest first.
 
     The lines are those of each Spark's own journal, which forgets old ones. Times are in UTC.
 
@@ -38,7 +43,7 @@ def log(
     utc = datetime.UTC
     first = since.replace(tzinfo=utc) if since else datetime.datetime.now(utc) - _WEEK
     _, chosen = choose(inventory, limit)
-    asked = {"since": f"@{int(first.timestamp())}"}
+    asked = {"since": f"@{int(first.timestamp())}", "steps": "yes" if verbose or as_json else "no"}
 
     def lines(host: Host) -> tuple[Any, str]:
         return read(host.login, _READER, asked, sudo=host.with_sudo, limit_s=_LIMIT_S)

@@ -95,12 +95,13 @@ def told(line: str, tells: str, arguments: str) -> str:
 
 
 def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
-    """What people and deploys did to this host: Unix time and line, oldest first. Asked: "since",
-    as journalctl takes it.
+    """What people and deploys did to this host: Unix time and line, oldest first.
+
+    Asked: "since", as journalctl takes it; "steps": "yes" for the steps of deploys too.
     """
-    return [
-        (at, line) for at, _, line in entries("-t", audit.IDENTIFIER, "--since", asked["since"])
-    ]
+    least = "debug" if asked["steps"] == "yes" else "info"
+    words = ("-t", audit.IDENTIFIER, "--since", asked["since"], "--priority", least)
+    return [(at, line) for at, _, line in entries(*words)]
 
 
 def entries(*matches: str) -> list[tuple[float, str, str]]:

@@ -10,12 +10,12 @@ import syslog
 IDENTIFIER = "lockstep-audit"
 
 
-def note(person: str, what: str, result: str, origin: str = "") -> None:
+def note(person: str, what: str, result: str, origin: str = "", *, step: bool = False) -> None:
     """Add a line: who did what ("switch to qwen"), how it ended, and from which machine.
 
-    No secret may be in it.
+    A `step` of a longer work has the priority *debug*, all else *info*. No secret may be in it.
     """
     who = f"{person} from {origin}" if origin else person
     line = " ".join(f"{who}: {what}: {result}".split())
     syslog.openlog(IDENTIFIER, facility=syslog.LOG_AUTHPRIV)
-    syslog.syslog(line)
+    syslog.syslog(syslog.LOG_DEBUG if step else syslog.LOG_INFO, line)

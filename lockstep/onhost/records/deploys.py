@@ -177,7 +177,7 @@ def _listened(mine: Deploy, said: Iterable[str]) -> tuple[str, bool]:
             word, _, rest = line.strip().partition(" ")
             if word == "changed":
                 changed = True
-                audit.note(mine.person, mine.what, f"changed {rest}", mine.origin)
+                audit.note(mine.person, mine.what, f"changed {rest}", mine.origin, step=True)
             elif word == "ended":
                 result = rest
     except TimeoutError:

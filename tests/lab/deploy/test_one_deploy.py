@@ -95,3 +95,4 @@ def test_the_log_has_deploys_and_switches_of_all_hosts_in_the_order_of_time(
     ]
     shown = deployed.lockstep("log").out
     assert "spark1  spark: switch to none: " in shown
+    assert ": deploy of lab: done" in shown and ": changed " not in shown

@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
 
     def read(where: Login, name: str, question: Any, **_: Any) -> tuple[Any, str]:
-        found.append((name, question["since"]))
+        found.append((name, question["since"], question["steps"]))
         return ANSWERS[where.name]
 
     monkeypatch.setattr(module, "read", read)
@@ -56,12 +56,20 @@ def test_all_hosts_are_shown_together_in_the_order_of_time(
         "1970-01-01 00:50:00  spark-1.local  anna: gc: x",
     ]
     first = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
-    assert asked == 2 * [("history.audited", f"@{first}")]
+    assert asked == 2 * [("history.audited", f"@{first}", "no")]
+
+
+@pytest.mark.parametrize("flag", ["--verbose", "--json"])
+def test_the_changes_of_deploys_are_shown_where_they_are_asked_for(
+    tmp_path: Path, asked: list[Any], flag: str
+) -> None:
+    assert run(tmp_path, flag).exit_code == 0
+    assert {steps for *_, steps in asked} == {"yes"}
 
 
 def test_a_week_is_shown_unless_more_is_asked_for(tmp_path: Path, asked: list[Any]) -> None:
     run(tmp_path, "--limit", "two.local")
-    [(_, since)] = asked
+    [(_, since, _)] = asked
     ago = datetime.datetime.now().timestamp() - int(since.removeprefix("@"))
     assert ago == pytest.approx(7 * 86400, abs=600)
 

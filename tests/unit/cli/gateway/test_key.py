@@ -38,7 +38,7 @@ from lockstep.onhost.gateway import keys, keys_program
 folder = Path({folder!r}) / sys.argv[1]
 folder.mkdir(exist_ok=True)
 keys.ACCOUNT = grp.getgrgid(os.getgid()).gr_name
-syslog.syslog = lambda line: None
+syslog.syslog = lambda *_: None
 run = lambda: keys_program.main(sys.argv[2:], folder / "keys/keys.json", folder / "usage.json")
 sys.exit(errors.ended("lockstep gateway-keys", run))
 """

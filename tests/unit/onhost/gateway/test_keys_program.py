@@ -36,7 +36,7 @@ class AHost:
         self.journal: list[str] = []
         self._monkeypatch = monkeypatch
         monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
-        monkeypatch.setattr("syslog.syslog", self.journal.append)
+        monkeypatch.setattr("syslog.syslog", lambda _, line: self.journal.append(line))
         monkeypatch.setenv("SUDO_USER", "spark")
 
     def take(self, *entries: object) -> int:

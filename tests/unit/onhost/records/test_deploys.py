@@ -30,7 +30,7 @@ YOUNGER = Deploy("run2", "ben", "desktop", "rollback of spark", 1000.5)
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What went to the journal, of a host in a folder."""
     said: list[str] = []
-    monkeypatch.setattr("syslog.syslog", said.append)
+    monkeypatch.setattr("syslog.syslog", lambda _, line: said.append(line))
     monkeypatch.setattr(deploys.layout, "Paths", lambda: Paths(tmp_path))
     return said
 
