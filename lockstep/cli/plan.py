@@ -14,6 +14,7 @@ from lockstep.cli.shared import (
     FINDINGS,
     INVENTORY,
     counted,
+    has_errors,
     print_findings,
     print_json,
 )
@@ -28,14 +29,15 @@ from lockstep.onhost.core.need import rounded_up
 def plan(inventory: Path, as_json: bool) -> int:
     """Show the models of each host, and whether they fit.
 
-    This contacts no host. Exit codes: 0 no findings; 1 findings; 2 the input cannot be used.
+    This contacts no host. Exit codes: 0 no errors, perhaps warnings; 1 errors, and a deploy would
+    end before it touches anything; 2 the input cannot be used.
     """
     made = make(inventory)
     if as_json:
         print_json(made)
     else:
         _print(made)
-    return FINDINGS if made.findings else DONE
+    return FINDINGS if has_errors(made.findings) else DONE
 
 
 def _print(made: Plan) -> None:

@@ -14,6 +14,7 @@ from lockstep.cli.shared import (
     FINDINGS,
     UNUSABLE,
     counted,
+    has_errors,
     print_findings,
     print_json,
 )
@@ -94,7 +95,7 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
 def check_files(files: tuple[str, ...], engine_version: str | None, as_json: bool) -> int:
     """Check recipes, by name or file.
 
-    Exit codes: 0 clean; 1 findings; 2 unreadable.
+    Exit codes: 0 no errors, perhaps warnings; 1 errors; 2 unreadable.
     """
     known = catalogues.load()
     findings: list[Finding] = []
@@ -110,7 +111,7 @@ def check_files(files: tuple[str, ...], engine_version: str | None, as_json: boo
     else:
         print_findings(findings)
         click.echo(f"{len(files)} recipe(s): {counted(findings)}")
-    return max(code, FINDINGS if findings else DONE)
+    return max(code, FINDINGS if has_errors(findings) else DONE)
 
 
 @recipe.command()
@@ -130,7 +131,7 @@ def add(file: Path, into: Path) -> int:
     item = load(file)
     findings = check(item, known)
     print_findings(findings)
-    if any(finding.severity == "error" for finding in findings):
+    if has_errors(findings):
         click.echo(f"{file} was not added.")
         return FINDINGS
     target = into / f"{item.name}.yaml"

@@ -76,6 +76,11 @@ def ask_first(question: str, *, yes: bool, otherwise: str) -> None:
     click.confirm(question, abort=True)
 
 
+def has_errors(findings: Iterable[Finding]) -> bool:
+    """Whether one of them stands in the way; a warning does not."""
+    return any(item.severity == "error" for item in findings)
+
+
 def counted(findings: Sequence[Finding]) -> str:
     """ "1 error(s), 2 warning(s)"."""
     errors = sum(item.severity == "error" for item in findings)

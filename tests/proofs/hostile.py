@@ -302,7 +302,8 @@ def main() -> int:
                 )
         site.leave()
     print(table(done))
-    return 1 if any(each.verdict == "broken" for each in done) else 0
+    last = {each.name: each for each in done}
+    return 1 if any(each.verdict == "broken" for each in last.values()) else 0
 
 
 if __name__ == "__main__":

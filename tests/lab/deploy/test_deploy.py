@@ -27,7 +27,8 @@ def test_the_first_deploy_ends_well_and_says_what_runs_where(
         assert rows["gateway"] == "active, http://127.0.0.1:8090"
         assert rows["open-webui"] == "active, 127.0.0.1:8080"
         assert (rows["hot now"], rows["models at boot"]) == ("none", "none")
-    assert closing.rstrip().endswith("/data/scripts/llm/switch.sh status")
+    # After it stands what people must know.
+    assert closing.partition("Note: ")[0].rstrip().endswith("/data/scripts/llm/switch.sh status")
 
 
 def test_the_closing_table_fits_eighty_columns(deployed: Stack, first: Deployed) -> None:

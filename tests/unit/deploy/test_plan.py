@@ -143,12 +143,21 @@ def test_a_released_vllm_is_judged_by_its_own_version(hosts: tuple[HostPlan, ...
     assert {item.code for item in made.findings} == {"engine-version"}
 
 
-def test_the_command_gives_programs_the_same_and_ends_with_1_for_findings(file: Path) -> None:
+def test_the_command_gives_programs_the_same_and_ends_well_with_warnings(file: Path) -> None:
     result = CliRunner().invoke(main, ["plan", str(file), "--json"])
-    assert result.exit_code == 1
+    assert result.exit_code == 0
     made = json.loads(result.output)
     assert [host["name"] for host in made["hosts"]] == ["spark-1.local", "spark-2.local"]
     assert all(item["severity"] == "warning" for item in made["findings"])
+
+
+def test_the_command_ends_with_1_where_a_deploy_would_be_stopped(tmp_path: Path) -> None:
+    much = '"unit": "vllm-qwen36", "overrides": {"gpu_memory_utilization": 0.97}'
+    worse = tmp_path / "pair.py"
+    worse.write_text(INVENTORY.replace('"unit": "vllm-qwen36"', much))
+    result = CliRunner().invoke(main, ["plan", str(worse), "--json"])
+    assert result.exit_code == 1, result.output
+    assert "error" in {item["severity"] for item in json.loads(result.output)["findings"]}
 
 
 def test_one_screen_of_80_columns(file: Path) -> None:
