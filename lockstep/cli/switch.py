@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 import click
+from rich.live import Live
+from rich.table import Table
 
 from lockstep.cli.shared import INVENTORY, LIMIT, UNUSABLE
 from lockstep.core.errors import InventoryError
+from lockstep.core.terminal import clock_text, console
 from lockstep.fleet.hosts import Host, at_once, choose
 from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
@@ -39,9 +44,9 @@ def switch(
 ) -> int:
     """Make TARGET (or none) hot on every Spark of INVENTORY.
 
-    All hosts switch at once, and each rolls back on its own. The command prints one line per host
-    at the end. A lost connection ends only the display. With `cancel` as TARGET the switch that is
-    under way ends, and what was hot before comes back.
+    All hosts switch at once, and each rolls back on its own. A terminal shows what each is at, and
+    at the end stands one line per host. A lost connection ends only the display. With `cancel` as
+    TARGET the switch that is under way ends, and what was hot before comes back.
 
     The exit code is the worst of all hosts: 0 done; 1 the model before is hot; 2 wrong use or no
     connection; 3 a fallback is hot; 4 no model is hot, or some members of a cluster did not get
@@ -57,9 +62,43 @@ def switch(
         # What ends a group is asked for on each member, and the first one does it for all.
         waits = ["--wait"] if host.plan.groups and target == "none" else []
         argv = [switch_path(host.plan.settings), target, *(flags or waits)]
-        return _run(host.login, argv, verbose)
+        return _run(host.login, argv, verbose, phases.hear)
 
-    return worst(at_once(switched, _hosts(inventory, target, limit)))
+    hosts = _hosts(inventory, target, limit)
+    phases = Phases(host.name for host in hosts)
+    with phases.shown() if not verbose else contextlib.nullcontext():
+        return worst(at_once(switched, hosts))
+
+
+class Phases:
+    """The last line of each host's switch, with its time; a terminal shows it live."""
+
+    def __init__(self, hosts: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = clock()
+        self._last = dict.fromkeys(hosts, "")
+
+    def hear(self, host: str, line: str | None) -> None:
+        """Take a host's line; None: its switch has ended, and its verdict is printed."""
+        if line is None:
+            del self._last[host]
+        elif line.strip():
+            self._last[host] = line.strip()
+
+    def shown(self) -> contextlib.AbstractContextManager[object]:
+        """A live table of the hosts that are still switching; nothing where no terminal is."""
+        output = console()
+        if not output.is_terminal or output.is_dumb_terminal:
+            return contextlib.nullcontext()
+        return Live(console=output, get_renderable=self.table, transient=True)
+
+    def table(self) -> Table:
+        """A row for each host: its name, how long, and what it is at."""
+        table = Table.grid(padding=(0, 2))
+        took = clock_text(self._clock() - self._began)
+        for host, line in tuple(self._last.items()):
+            table.add_row(host, took, line)
+        return table
 
 
 def _words(target: str) -> list[str]:
@@ -97,7 +136,9 @@ def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
     return group is not None and group.rank > 0 and group.members[0].name in asked
 
 
-def _run(where: Login, argv: Sequence[str], verbose: bool) -> int:
+def _run(
+    where: Login, argv: Sequence[str], verbose: bool, hear: Callable[[str, str | None], None]
+) -> int:
     """Run switch.sh on one host, and say how it ended; its exit code."""
     last = ""
     with subprocess.Popen(
@@ -112,10 +153,12 @@ def _run(where: Login, argv: Sequence[str], verbose: bool) -> int:
         for line in map(str.rstrip, process.stdout):
             if verbose:
                 click.echo(f"{where.name}: {line}")
+            hear(where.name, line)
             # Continuation lines are indented: the verdict is all of them together.
             last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
     code = process.returncode
     if where.words and code == NO_CONNECTION:
         code, last = UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
+    hear(where.name, None)
     click.echo(f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}")
     return code

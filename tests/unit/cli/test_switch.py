@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 from over_ssh import invoked
+from rich.console import Console
 
-from lockstep.cli.switch import worst
+from lockstep.cli.switch import Phases, worst
 from lockstep.core.errors import InventoryError
 from lockstep.fleet.login import login
 
@@ -51,6 +53,28 @@ def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:
         "-o ServerAliveInterval=10 -o ServerAliveCountMax=3 "
         "-- 10.0.0.2 /data/scripts/llm/switch.sh qwen\n"
     )
+
+
+def test_a_terminal_shows_what_each_host_is_at_until_it_has_ended() -> None:
+    now = [100.0]
+    phases = Phases(["spark-1", "spark-2"], clock=lambda: now[0])
+    phases.hear("spark-1", "loading weights, file 6 of 13")
+    phases.hear("spark-1", "  ")
+    phases.hear("spark-2", "stopping mistral")
+    now[0] = 142.0
+    assert drawn(phases) == [
+        "spark-1  0:42  loading weights, file 6 of 13",
+        "spark-2  0:42  stopping mistral",
+    ]
+    phases.hear("spark-2", None)
+    assert drawn(phases) == ["spark-1  0:42  loading weights, file 6 of 13"]
+
+
+def drawn(phases: Phases) -> list[str]:
+    """The lines of the live table."""
+    output = Console(width=80, color_system=None, record=True, file=io.StringIO())
+    output.print(phases.table())
+    return [line.rstrip() for line in output.export_text().splitlines()]
 
 
 def test_limit_leaves_the_others_alone_and_flags_reach_the_host(inventory: Path) -> None:
