@@ -180,7 +180,8 @@ CASES = {
     ),
     "a target's name that switch.sh takes for itself": Case(
         "site.py: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
-        "lower-case letters, digits, '-' and '_'; not help, last, log, none, status, wait.",
+        "lower-case letters, digits, '-' and '_'; not cancel, help, last, log, none, status, "
+        "wait.",
         host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
     ),
     "a boot that names no target": Case(

@@ -274,6 +274,7 @@ def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(s
         page.get_by_role("textbox", name="Key").fill("lk-wrong")
         page.get_by_role("button", name="Open").click()
         expect(page.get_by_text("The key was not taken")).to_be_visible()
+        assert page.evaluate("sessionStorage.length") == 0
         page.get_by_role("textbox", name="Key").fill(KEYS["use"])
         page.keyboard.press("Enter")
         expect(hot(page)).to_contain_text("mistral")
@@ -286,6 +287,21 @@ def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(s
         page.get_by_role("button", name="Forget the key").click()
         expect(ask).to_be_visible()
         assert page.evaluate("sessionStorage.length") == 0
+
+
+def test_a_wrong_key_changes_nothing_and_is_not_kept(started_once, spark):
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        give_key(page, "operate")
+        person = page.get_by_role("button", name="boss (operate)")
+        person.click()
+        page.get_by_role("dialog").get_by_label("Key").fill("wrong")
+        page.get_by_role("button", name="Use", exact=True).click()
+        expect(page.get_by_role("dialog")).to_contain_text("The key was not taken")
+        page.get_by_role("button", name="Close").click()
+        expect(person).to_be_visible()
+        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
+        assert page.evaluate("Object.values(sessionStorage)") == [KEYS["operate"]]
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
