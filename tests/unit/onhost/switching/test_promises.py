@@ -60,7 +60,7 @@ class Spark:
         self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         # One process of `systemctl` for each look would take minutes here.
         monkeypatch.setattr(memory_floor.units, "show", self.show)
-        monkeypatch.setattr(gate.subprocess, "run", lambda *_, **__: None)
+        monkeypatch.setattr(gate.runner, "run", lambda *_, **__: None)
         monkeypatch.setattr(memory_floor, "_systemctl", lambda *_: None)
         monkeypatch.setattr(memory_floor, "_sigkill", lambda *_: None)
         monkeypatch.setattr(memory_floor.docker_api.Docker, "container", lambda *_: None)
