@@ -137,7 +137,8 @@ def test_who_may_operate_switches_and_sees_the_phases(host: Host, keys: dict[str
     assert status == 200, text
     said = [json.loads(line[5:]) for line in text.splitlines() if line.startswith("data:")]
     phases = list(dict.fromkeys(each["phase"] for each in said[:-1]))
-    assert (phases[0], phases[-1]) == ("stop", "done"), said
+    # First stands how long it usually takes: tests before have switched to it.
+    assert [*phases[:2], phases[-1]] == ["check", "stop", "done"], said
     assert said[-1]["code"] == 0 and "qwen is hot" in said[-1]["said"]
     assert host.active() == {QWEN}
     assert last_switch(host)["person"] == f"operate-{os.getpid()}, by the gateway"
