@@ -76,10 +76,11 @@ def test_the_rules_are_whole_commands_of_one_group() -> None:
     assert all(rule[:4] == start for rule in rules)
     assert all(rule[4:6] == ["/usr/local/lib/lockstep", "switch"] for rule in rules)
     names = ("qwen", "mistral", "mistral-fallback", "mistral-vllm", "none")
-    allowed = {(name, *flag) for name in names for flag in ((), ("--wait",), ("--dry",))}
+    flags = ((), ("--wait",), ("--instead",), ("--dry",))
+    allowed = {(name, *flag) for name in names for flag in flags}
     allowed |= {("log", name, *flag) for name in names[:-1] for flag in ((), ("-f",))}
     # No rule without an argument: sudo would then allow any.
-    assert {tuple(rule[6:]) for rule in rules} == allowed | {
+    assert {tuple(rule[6:]) for rule in rules} == allowed | {("cancel",)} | {
         ("status", *flag) for flag in ((), ("--json",), ("--follow",))
     }
 
