@@ -55,8 +55,9 @@ def switch(
     """
     given = {"--wait": wait, "--instead": instead, "--dry": dry}
     flags = [flag for flag, is_given in given.items() if is_given]
-    if flags[1:] or (flags and target == "cancel"):
-        raise click.UsageError(f"{' and '.join([*flags, *_words(target)])} exclude each other")
+    exclusive = [*flags, target] if target == "cancel" else flags
+    if exclusive[1:]:
+        raise click.UsageError(f"{' and '.join(exclusive)} exclude each other")
 
     def switched(host: Host) -> int:
         # What ends a group is asked for on each member, and the first one does it for all.
@@ -66,7 +67,7 @@ def switch(
 
     hosts = _hosts(inventory, target, limit)
     phases = Phases(host.name for host in hosts)
-    with phases.shown() if not verbose else contextlib.nullcontext():
+    with phases.live_display() if not verbose else contextlib.nullcontext():
         return worst(at_once(switched, hosts))
 
 
@@ -85,7 +86,7 @@ class Phases:
         elif line.strip():
             self._last[host] = line.strip()
 
-    def shown(self) -> contextlib.AbstractContextManager[object]:
+    def live_display(self) -> contextlib.AbstractContextManager[object]:
         """A live table of the hosts that are still switching; nothing where no terminal is."""
         output = console()
         if not output.is_terminal or output.is_dumb_terminal:
@@ -99,10 +100,6 @@ class Phases:
         for host, line in tuple(self._last.items()):
             table.add_row(host, took, line)
         return table
-
-
-def _words(target: str) -> list[str]:
-    return [target] if target == "cancel" else []
 
 
 def worst(codes: Sequence[int]) -> int:

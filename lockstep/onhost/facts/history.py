@@ -95,7 +95,7 @@ def told(line: str, tells: str, arguments: str) -> str:
 
 
 def audited(asked: dict[str, str]) -> list[tuple[float, str]]:
-    """What people and deploys did to this host: Unix time and line, oldest first.
+    """Deeds of people and deploys on this host: Unix time and line, oldest first.
 
     Asked: "since", as journalctl takes it; "steps": "yes" for the steps of deploys too.
     """

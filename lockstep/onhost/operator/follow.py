@@ -36,7 +36,7 @@ def wait(host: config.Host, paths: layout.Paths) -> int:
     """Return when no switch and no start is under way: the switch's code, 1 for a failed start."""
     from lockstep.onhost.operator import status  # A switch starts without it.
 
-    job = switch_job.watched(paths)
+    job = switch_job.job_under_way(paths)
     code, started = errors.EXIT_DONE, set[str]()
     told = 0.0
     while True:

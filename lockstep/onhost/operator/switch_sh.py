@@ -91,7 +91,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
 
         return switch_worker.rehearse(name, user, host, paths)
     if "--instead" in rest:
-        _cancelled(user, paths, restore=False)
+        _request_cancellation(user, paths, restore=False)
     return asked(name, user, paths, wait=not {"--wait", "--instead"}.isdisjoint(rest))
 
 
@@ -174,7 +174,7 @@ def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal
     0 where that has happened, else the exit code with which the switch ended. Problem where no
     switch is under way here.
     """
-    job = _cancelled(user, paths, restore=True)
+    job = _request_cancellation(user, paths, restore=True)
     if job is None:
         raise errors.Problem(_nothing_to_cancel(paths))
     code = follow.follow(job, from_end=True, say=say)
@@ -183,9 +183,9 @@ def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal
     return errors.EXIT_DONE if code == errors.EXIT_CANCELLED else code
 
 
-def _cancelled(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:
+def _request_cancellation(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:
     """Ask the switch under way to end; None where there is none."""
-    job = switch_job.watched(paths)
+    job = switch_job.job_under_way(paths)
     while transient.running(units.show([job.unit])[job.unit]):
         # A request that comes before the switch has begun would be taken for one of an earlier.
         if switch_lock.holder(paths.switch_lock):

@@ -134,7 +134,7 @@ class Repository:
             self._run("forget", "--prune", "--group-by", "", "--tag", tag, *words)
 
     def check(self) -> str:
-        """What `restic check` says of a repository each of whose bytes is as it was written."""
+        """Read every byte of the repository; the words of `restic check` where it is whole."""
         return self._run("check", "--read-data")
 
     def _init(self, more: Mapping[str, str] | None = None) -> None:

@@ -64,7 +64,7 @@ class Precheck:
             )
 
     def _docker_of_others(self, target: config.Target) -> None:
-        """What lives in a container is removed by Docker: that has to reach it before the stop."""
+        """Refuse where Docker, which removes containers, does not reach those of other targets."""
         # A rehearsal of an account that may not ask Docker tells of the rest.
         if not units.is_root():
             return

@@ -72,7 +72,10 @@ class Switch:
                     return self._already_hot(target)
                 except openai_api.NotReady as answer:
                     self._say(f"{name} is up but does not serve ({answer}): restarting it")
-            self._precheck(state).check(target)
+            try:
+                self._precheck(state).check(target)
+            except errors.Problem as refusal:
+                return self._refuse(target, refusal, state)
         previous = self._previous(target, state)
         self._forget_interrupted()
         if usual := switches.usual_s(self._paths, name):
@@ -80,6 +83,16 @@ class Switch:
         work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
         with unfinished.recorded(self._paths, work):
             return self._replace(target, previous, state)
+
+    def _refuse(self, target: config.Target, refusal: errors.Problem, state: State) -> int:
+        """Raise the refusal, or start the model that a cancelled switch left to this one."""
+        interrupted = self._host.targets.get(self._interrupted() or "")
+        if interrupted is None:
+            raise refusal
+        self._forget_interrupted()
+        self._say(f"{target.name} FAILED: {refusal}")
+        code = self._replace(interrupted, None, state)
+        return errors.EXIT_FAILED if code == errors.EXIT_DONE else code
 
     def none(self) -> int:
         """Stop every target's unit. Problem when something would not end."""

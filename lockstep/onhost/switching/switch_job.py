@@ -31,7 +31,7 @@ def job(name: str, user: str, paths: layout.Paths) -> transient.Job:
     return _job(paths, WORKER, name, user)
 
 
-def watched(paths: layout.Paths) -> transient.Job:
+def job_under_way(paths: layout.Paths) -> transient.Job:
     """The switch under way, for whoever only looks at it."""
     return transient.Job("switch", (), unit_prefix="lockstep-", log=log_file(paths))
 

@@ -66,7 +66,7 @@ class Asked(threading.Thread):
                     self.lines.append(message.get("line", ""))
                     self.end = message
 
-    def ended(self) -> dict:
+    def wait_for_end(self) -> dict:
         """Its last message, once it has ended."""
         self.join(LIMIT_S)
         assert not self.is_alive()
@@ -95,12 +95,12 @@ def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
 
-    cancel = Asked(spark, "cancel", "ben").ended()
+    cancel = Asked(spark, "cancel", "ben").wait_for_end()
 
     assert (cancel["code"], spark.hot) == (0, ["mistral"])
     assert cancel["said"] == "the switch to qwen was cancelled; mistral is hot again"
     # Whoever waited for it sees that too, and it is no failure.
-    assert (switch.ended()["code"], switch.end["said"]) == (5, cancel["said"])
+    assert (switch.wait_for_end()["code"], switch.end["said"]) == (5, cancel["said"])
     assert "ben, by the gateway cancelled the switch to qwen" in switch.lines
     assert switches.load(spark.paths)[0].code == errors.EXIT_CANCELLED
     assert status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch is None
@@ -116,7 +116,7 @@ def test_the_command_cancels_too(spark, capsys):
 
     assert spark.hot == ["mistral"]
     assert "mistral is hot again" in capsys.readouterr().out
-    assert switch.ended()["code"] == 5
+    assert switch.wait_for_end()["code"] == 5
 
 
 def test_a_fallback_that_hangs_is_cancelled_too(spark):
@@ -124,9 +124,9 @@ def test_a_fallback_that_hangs_is_cancelled_too(spark):
     switch = Asked(spark, "qwen", "anna")
     starts(spark, "spare")
 
-    assert Asked(spark, "cancel", "ben").ended()["code"] == 0
+    assert Asked(spark, "cancel", "ben").wait_for_end()["code"] == 0
     assert spark.hot == ["mistral"]
-    assert switch.ended()["code"] == 5
+    assert switch.wait_for_end()["code"] == 5
 
 
 def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
@@ -134,11 +134,11 @@ def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
 
-    cancel = Asked(spark, "cancel", "ben").ended()
+    cancel = Asked(spark, "cancel", "ben").wait_for_end()
 
     assert (cancel["code"], spark.hot) == (0, [])
     assert cancel["said"] == "the switch to qwen was cancelled; no model is hot"
-    assert switch.ended()["code"] == 5
+    assert switch.wait_for_end()["code"] == 5
 
 
 def test_what_comes_back_can_be_cancelled_as_well(spark):
@@ -150,12 +150,12 @@ def test_what_comes_back_can_be_cancelled_as_well(spark):
     first = Asked(spark, "cancel", "ben")
     starts(spark, "mistral")
 
-    assert Asked(spark, "cancel", "carla").ended()["code"] == 4
+    assert Asked(spark, "cancel", "carla").wait_for_end()["code"] == 4
     assert spark.hot == []
-    assert switch.ended()["said"] == (
+    assert switch.wait_for_end()["said"] == (
         "NO MODEL IS HOT: qwen and mistral failed, or carla, by the gateway cancelled it"
     )
-    assert first.ended()["code"] == 4
+    assert first.wait_for_end()["code"] == 4
 
 
 def test_another_switch_takes_over_and_nothing_is_loaded_in_vain(spark):
@@ -166,7 +166,7 @@ def test_another_switch_takes_over_and_nothing_is_loaded_in_vain(spark):
     assert switch_sh.main(["spare", "--instead"], spark.paths) == 0
 
     assert spark.hot == ["spare"]
-    assert switch.ended()["code"] == 5
+    assert switch.wait_for_end()["code"] == 5
     assert f"systemctl start -- {UNITS['mistral']}" not in spark.systemd.calls
 
 
@@ -178,7 +178,18 @@ def test_what_was_hot_comes_back_where_the_switch_that_took_over_fails(spark):
     assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
 
     assert spark.hot == ["mistral"]
-    assert switch.ended()["code"] == 5
+    assert switch.wait_for_end()["code"] == 5
+
+
+def test_what_was_hot_comes_back_where_the_switch_that_took_over_is_refused(spark):
+    spark.tell("spare", memory_gib=500.0)
+    switch = Asked(spark, "qwen", "anna")
+    starts(spark)
+
+    assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
+
+    assert spark.hot == ["mistral"]
+    assert switch.wait_for_end()["code"] == 5
 
 
 def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):
