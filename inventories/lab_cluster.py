@@ -21,8 +21,9 @@ _together = {
         "unit": "vllm-pair",
         "sense": "record",
         "cluster": "pair",
-        # A rank that hangs while it starts is given up then; a start takes a minute.
-        "start_timeout_s": 300,
+        # A rank that hangs while it starts is given up then. A start takes a minute, and on a
+        # machine with other work beside it it has taken six.
+        "start_timeout_s": 900,
     },
 }
 _all = {
@@ -31,7 +32,7 @@ _all = {
     "cluster": "pair" if len(_names) == 2 else "all",
     "overrides": {"tensor_parallel": len(_names)},
     # A stand-in loads in seconds: who waits for a frozen one need not wait for half an hour.
-    "start_timeout_s": 90,
+    "start_timeout_s": 300,
 }
 if len(_names) > 2:
     _clusters["all"] = {

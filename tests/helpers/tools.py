@@ -32,7 +32,7 @@ def run(
         [program, *map(str, argv[1:])],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         env={"PATH": _PATH, "LC_ALL": "C.UTF-8", **(env or {})},
     )
 

@@ -26,7 +26,7 @@ PHASES = ("starting", "idle", "request")
 # What docs/cluster.md states (90 s for a frozen rank) and a stop, on a machine under load.
 BOUND_S = 240.0
 # Of a group that is started again; the real engine needs a minute on two idle cores.
-START_S = 600.0
+START_S = 900.0
 
 # Of a container neither the client nor its init: the first is no engine, and a second that is
 # frozen alone stops nothing.

@@ -27,9 +27,9 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 INVENTORY = REPOSITORY / "inventories" / "lab.py"
 #: Longest whole deploy of two wiped hosts, seconds; only bounds a hang.
-DEPLOY_LIMIT_S = 900.0
+DEPLOY_LIMIT_S = 1800.0
 #: Longest command on a host, a start of a real engine on a busy machine; only bounds a hang.
-SSH_LIMIT_S = 900.0
+SSH_LIMIT_S = 1500.0
 
 T = TypeVar("T")
 

@@ -67,7 +67,7 @@ def ask(python: Path, engine: str, questions: Iterable[Any], folder: Path) -> di
         env={"HOME": str(folder), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

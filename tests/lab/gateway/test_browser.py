@@ -13,7 +13,7 @@ from stack import Host, Stack
 from webui import PORT, network, signed_in, tunnel
 
 GATEWAY = 8090
-SWITCH_LIMIT_S = 120
+SWITCH_LIMIT_S = 400
 
 
 @pytest.fixture(scope="module")
