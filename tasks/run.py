@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from lockstep import preflight
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding, split_waived
 from lockstep.deploy import copying
+from lockstep.deploy.empty_hosts import Host, empty_hosts
 from lockstep.deploy.events import Ready, Refused, Started
 from lockstep.deploy.inputs import inputs
 from lockstep.deploy.plan import plan_hosts
@@ -164,6 +165,9 @@ def _begin() -> None:
     _leases.update(copying.leases(list(_members(plans, found)), resolved))
     _found.update({each.name: answer for each, answer in found.items()})
     report.when_whole(lambda: lockfile.answered(path, resolved, report.unanswered()))
+    if events.heard():
+        before = lockfile.deployed_with(lockfile.deployed_path(path))
+        _say_empty_hosts({each: intended[each] for each in found}, before)
     of_hosts = {this.plan.name: inputs(this) for this in intended.values()}
     report.when_whole(lambda: lockfile.deployed(path, resolved, of_hosts))
     for each in found:
@@ -171,6 +175,23 @@ def _begin() -> None:
         same = newest.get("digest") == intended[each].generation["digest"]
         report.of(each.name).generation = "new" if same else "old"
     _runs.update({each.name: this for each, this in intended.items()})
+
+
+def _say_empty_hosts(intended: Mapping[Any, Intended], before: Collection[str]) -> None:
+    """Tell the program that started this run which hosts have nothing yet, or no more."""
+    hosts = {
+        each.name: Host(
+            this,
+            _found[each.name],
+            facts.ask("files", each) or {},
+            [peer["name"] for peer in _leases.get(each.name, {}).get("peers", ())],
+            empty=facts.ask("records.generation", each) == {},
+            known=each.name in before,
+        )
+        for each, this in intended.items()
+    }
+    for event in empty_hosts(hosts):
+        events.say(event)
 
 
 def _said_of(of: Any) -> dict[str, Any]:

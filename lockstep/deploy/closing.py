@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from lockstep.core.terminal import clock_text
 from lockstep.deploy.course import Course
-from lockstep.deploy.events import Interrupts
+from lockstep.deploy.events import Empty, Interrupts
 from lockstep.deploy.summary import HostOutcome, failures, remarks
 from lockstep.inventory.values import is_loopback
 
@@ -74,6 +74,13 @@ def _addresses(outcomes: Sequence[HostOutcome]) -> str:
 
 def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
+
+
+def empty(event: Empty) -> Iterator[str]:
+    """A host on which nothing is, and what comes there from where."""
+    said = "was deployed to before, and nothing of it is there" if event.known else "is new"
+    yield f"{event.host} {said}: this deploy builds it"
+    yield from (f"  {line}" for line in event.lines)
 
 
 def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:

@@ -33,6 +33,21 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class Empty:
+    """A host on which nothing of Lockstep is.
+
+    Attributes:
+        host: The host.
+        known: Whether it was deployed to before, from here: it was wiped.
+        lines: What it gets from where, and what is lost, a line each.
+    """
+
+    host: str
+    known: bool
+    lines: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Interrupts:
     """What this run will stop on a host.
 
@@ -92,9 +107,10 @@ class Over:
     would: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
-Event = Started | Refused | Interrupts | Ready | Asks | Step | Done | Over
+Event = Started | Refused | Empty | Interrupts | Ready | Asks | Step | Done | Over
 _KINDS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (Started, Refused, Interrupts, Ready, Asks, Step, Done, Over)
+    kind.__name__: kind
+    for kind in (Started, Refused, Empty, Interrupts, Ready, Asks, Step, Done, Over)
 }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from lockstep.core.terminal import clock_text
-from lockstep.deploy import events
+from lockstep.deploy import closing, events
 from lockstep.deploy.course import Course, Downloads, Stage
 from lockstep.onhost.core.progress import read_back
 
@@ -71,6 +71,9 @@ class Plain:
         for stage in self.course.take(event, self._clock()):
             self.ended(stage)
         match event:
+            case events.Empty():
+                for text in closing.empty(event):
+                    self.say(text)
             case events.Ready():
                 return self._agree(self.course.interrupts)
             case events.Asks(prompt=prompt):

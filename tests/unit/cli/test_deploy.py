@@ -68,6 +68,21 @@ def test_a_deploy_that_changes_nothing_is_five_lines(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_an_empty_host_is_told_of_before_the_first_change(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [
+        events.Started(["spark1", "spark2"]),
+        events.Empty("spark2", True, ["weights: 68.0 GB, 1 from spark1"]),
+        events.Ready(),
+        *step("Weights | Fetch and verify weights", ["spark2"]),
+        OVER,
+    ]
+    first, second, *_ = lines(deployed(folder, monkeypatch, said))
+    assert first.startswith("spark2 was deployed to before, and nothing of it is there")
+    assert second == "  weights: 68.0 GB, 1 from spark1"
+
+
 def test_each_stage_that_changed_something_is_a_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,85 @@
+"""What `lockstep deploy` says of a host on which nothing is: what comes there, and from where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+
+from a_spark import GIB, healthy, pins_for, spark
+
+from lockstep.deploy.closing import empty
+from lockstep.deploy.empty_hosts import Host, empty_hosts
+from lockstep.host.intended import Intended
+from lockstep.inventory.cluster_join import joined
+from lockstep.preflight import questions
+
+
+
+def hosts(*, full: str = "", **data: Any) -> dict[str, Host]:
+    """Two empty hosts that may copy from each other; of `full` everything is there."""
+    plans = joined([spark(name, **data) for name in ("spark1", "spark2")], "the inventory")
+    pins = pins_for(plans[0])
+    found = {}
+    for plan in plans:
+        facts = healthy(plan, 0)
+        if plan.name == full:
+            facts["models"] = {name: {64 * "e": 20 * GIB} for name in pins.models}
+            facts["docker"]["images"] = list(questions(plan, pins)["images"].values())
+        else:
+            facts["models"] = {name: {} for name in pins.models}
+            facts["docker"]["images"] = []
+        intended = Intended(plan, pins)
+        keys = {path for key in intended.shared_keys for path in key.modes(plan.name)}
+        seals = {path: {"seal": "of spark1"} if plan.name == full else None for path in keys}
+        peers = [other.name for other in plans if other is not plan]
+        found[plan.name] = Host(intended, facts, seals, peers, plan.name != full, False)
+    return found
+
+
+def said(found: dict[str, Host]) -> list[str]:
+    return [line for event in empty_hosts(found) for line in empty(event)]
+
+
+def test_two_new_hosts_fetch_everything_once() -> None:
+    lines = said(hosts())
+    models = len(hosts()["spark1"].intended.pins.models)
+    assert lines[0] == "spark1 is new: this deploy builds it"
+    assert lines[1] == f"  weights: {models * 20 * GIB / 1e9:.1f} GB, {models} from the internet"
+    at = lines.index("spark2 is new: this deploy builds it")
+    assert lines[at + 1].endswith(f" GB, {models} from spark1")
+    assert not any("chats" in line for line in lines)
+
+
+def test_a_wiped_host_gets_weights_images_and_keys_from_its_twin_and_says_what_is_lost() -> None:
+    found = hosts(full="spark1", gateway={"bind": "0.0.0.0", "tls": "own"})
+    found["spark2"] = replace(found["spark2"], known=True)
+    lines = said(found)
+    assert lines[0] == (
+        "spark2 was deployed to before, and nothing of it is there: this deploy builds it"
+    )
+    assert lines[1].endswith(" from spark1")
+    assert lines[2].startswith("  images: ")
+    assert "internet" not in lines[2]
+    assert any(line.startswith("  from spark1: ") and "authority" in line for line in lines)
+    assert lines[-1] == "  chats: Open WebUI begins without any; no backup of them lies elsewhere"
+
+
+def test_the_place_of_its_backups_is_named() -> None:
+    backup = {"enabled": True, "to": ("sftp:anna@nas.local:/volume1",)}
+    found = hosts(full="spark1", backup=backup)
+    found["spark2"] = replace(found["spark2"], known=True)
+    assert said(found)[-1] == (
+        "  chats: in its backups (sftp:anna@nas.local:/volume1); "
+        "`lockstep backup restore` brings them back (docs/backup.md)"
+    )
+
+
+def test_nothing_is_said_of_a_host_that_has_something() -> None:
+    found = {name: replace(host, empty=False) for name, host in hosts().items()}
+    assert said(found) == []
+
+
+def test_a_host_that_copies_from_nobody_fetches_all_itself() -> None:
+    found = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
+    assert "from spark1" not in said(found)[1]
