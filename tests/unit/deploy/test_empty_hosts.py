@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-
 from a_spark import GIB, healthy, pins_for, spark
 
 from lockstep.deploy.closing import empty
@@ -13,7 +12,6 @@ from lockstep.deploy.empty_hosts import Host, empty_hosts
 from lockstep.host.intended import Intended
 from lockstep.inventory.cluster_join import joined
 from lockstep.preflight import questions
-
 
 
 def hosts(*, full: str = "", **data: Any) -> dict[str, Host]:
