@@ -13,13 +13,15 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE
+from lockstep.cli.plan import print_plan
+from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, has_errors
 from lockstep.core import terminal
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy import child, closing, events
 from lockstep.deploy.course import Course
 from lockstep.deploy.logs import new_log
 from lockstep.deploy.plain import Plain
+from lockstep.deploy.plan import make
 from lockstep.fleet.hosts import choose, deploy_command
 from lockstep.inventory import inventory_file as inventories
 
@@ -41,7 +43,9 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 )
 @LIMIT
 @click.option(
-    "--dry", is_flag=True, help="Show what would change and be interrupted; change nothing."
+    "--dry",
+    is_flag=True,
+    help="Show the plan, what would change and be interrupted; change nothing.",
 )
 @click.option("--diff", is_flag=True, help="With --dry: what differs in each file.")
 @click.option("--yes", is_flag=True, help="Ask nothing before a hot model is interrupted.")
@@ -64,6 +68,11 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
         )
     if limit:
         choose(inventory, limit)
+    if dry:
+        made = make(inventory)
+        print_plan(made, limit)
+        if has_errors(made.findings):
+            return FINDINGS
     began = time.monotonic()
     course = Course(began)
     options = ["--dry", *(["--diff"] if diff else [])] if dry else ["-y"]

@@ -36,13 +36,16 @@ def plan(inventory: Path, as_json: bool) -> int:
     if as_json:
         print_json(made)
     else:
-        _print(made)
+        print_plan(made)
     return FINDINGS if has_errors(made.findings) else DONE
 
 
-def _print(made: Plan) -> None:
+def print_plan(made: Plan, limit: Sequence[str] = ()) -> None:
+    """Print the models of each host (of `limit`, () for all), the downloads and the findings."""
     previous: PlannedHost | None = None
     for host in made.hosts:
+        if limit and host.name not in limit:
+            continue
         same = previous is not None and host.targets == previous.targets
         _print_host(host, previous if same else None)
         previous = host

@@ -22,9 +22,7 @@ import pytest
 from rich.console import Console
 from stack import BIN, DEPLOY_LIMIT_S, INVENTORY, REPOSITORY, Stack
 
-FOLDER = (
-    "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
-)
+FOLDER = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 #: Two shards of 24 MB at once: 48 s.
 SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 SMALL, LARGE = (24, 80), (40, 120)
@@ -61,7 +59,7 @@ def test_bar_rate_and_time_left_are_those_of_the_download(deployed: Stack) -> No
     assert moving, pictures
     assert moving[0].bar < moving[-1].bar
     assert [each.bar for each in pictures] == sorted(each.bar for each in pictures)
-    # What really came, over the time that it took: from the first picture to the end of the last one.
+    # What really came, over the time that it took.
     whole_s = ended_at - pictures[0].at
     real = (pictures[0].total - pictures[0].have) / whole_s
     for each in moving:

@@ -96,6 +96,12 @@ def locked_floor(site: Site) -> str:
     return fall(site)
 
 
+def healed_after_floor(site: Site) -> str:
+    """An engine that the floor ended is a finding of `diff` until it is started again."""
+    site.be_hot("qwen")
+    return healed(site)
+
+
 def locked_control(site: Site) -> str:
     """Commands of the control machine while eve holds what she can."""
     held = hold(site)
@@ -441,7 +447,7 @@ ROWS = (
     Row(
         "E1c", "the same: memory falls, the floor ends the engine and starts another", locked_floor
     ),
-    Row("E1d", "afterwards a deploy heals and diff finds nothing", healed),
+    Row("E1d", "afterwards a start and a deploy heal, and diff finds nothing", healed_after_floor),
     Row("E2", "eve reads no secret, journal or socket", reads),
     Row("E2-search", "no secret and no key in what eve can read, command lines too", needles),
     Row("E3", "eve may write nothing of ours", partial(writes, account="eve")),

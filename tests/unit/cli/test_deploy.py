@@ -17,7 +17,9 @@ from click.testing import CliRunner, Result
 
 from lockstep.cli import deploy
 from lockstep.cli.main import main
+from lockstep.core.findings import Finding
 from lockstep.deploy import events
+from lockstep.deploy.plan import Plan
 from lockstep.deploy.summary import HostOutcome
 
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
@@ -187,15 +189,27 @@ def test_a_dry_run_says_what_would_change_and_restart(
     would = {"Services | Write units": ["spark1", "spark2"]}
     over = events.Over([HostOutcome("spark1", news=["a door is closed"])], [], would)
     said = [events.Started(["spark1", "spark2"]), QWEN, over]
+    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (), ()))
     result = deployed(folder, monkeypatch, said, "--dry")
     assert result.exit_code == 0
-    assert lines(result) == [
+    assert result.output.splitlines()[:2] == ["", "0 error(s), 0 warning(s), 0 waived"]
+    assert result.output.splitlines()[3:] == [
         "would  spark1, spark2: Write units",
         "This deploy interrupts:",
         "  spark1: qwen is hot: it restarts; 3 requests under way",
         "Note: a door is closed",
         "The files are named in the log; --diff shows what differs in them.",
     ]
+
+
+def test_a_dry_run_whose_plan_has_an_error_asks_no_host(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finding = Finding("gpu-memory-short", "error", "spark1: qwen", "it does not fit", "Bind less.")
+    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (finding,), ()))
+    result = deployed(folder, monkeypatch, [OVER], "--dry")
+    assert result.exit_code == 1
+    assert "it does not fit" in result.output and "Lockstep · " not in result.output
 
 
 @pytest.mark.parametrize(
