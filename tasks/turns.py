@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyinfra import host, state
 
 from lockstep.deploy.turns import Turns
+from lockstep.fleet.hosts import KEEP_HOT
 
 _IN_ONE_GO = ("--serial", "--no-wait")
 
@@ -24,6 +26,11 @@ def of_operation() -> Turns:
         ]
         _turns[operation] = Turns(names)
     return _turns[operation]
+
+
+def keep_hot() -> bool:
+    """Whether a host whose hot model would be interrupted is left as it is."""
+    return bool(os.environ.get(KEEP_HOT))
 
 
 def obstacle(hosts: int) -> str | None:

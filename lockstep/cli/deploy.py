@@ -22,7 +22,7 @@ from lockstep.deploy.course import Course
 from lockstep.deploy.logs import new_log
 from lockstep.deploy.plain import Plain
 from lockstep.deploy.plan import make
-from lockstep.fleet.hosts import choose, deploy_command
+from lockstep.fleet.hosts import KEEP_HOT, choose, deploy_command
 from lockstep.inventory import inventory_file as inventories
 
 #: As a shell has it.
@@ -49,7 +49,14 @@ DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 )
 @click.option("--diff", is_flag=True, help="With --dry: what differs in each file.")
 @click.option("--yes", is_flag=True, help="Ask nothing before a hot model is interrupted.")
-def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bool) -> int:
+@click.option(
+    "--keep-hot",
+    is_flag=True,
+    help="Leave each host as it is whose hot model would be interrupted; it ends with 1 there.",
+)
+def deploy(
+    inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bool, keep_hot: bool
+) -> int:
     """Bring hosts to what the inventory and the lock say.
 
     It is the deploy of `pyinfra INVENTORY deploy.py`; all that this prints is in a log file.
@@ -78,14 +85,15 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     options = ["--dry", *(["--diff"] if diff else [])] if dry else ["-y"]
     argv = deploy_command(inventory, limit, options)
     path, log = new_log()
-    view = _view(course, yes)
+    view = _view(course, yes, keep_hot)
     with log:
         view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")
-        code, interrupted = child.follow(argv, inventories.REPOSITORY, dict(os.environ), log, view)
+        environment = {**os.environ, **({KEEP_HOT: "1"} if keep_hot else {})}
+        code, interrupted = child.follow(argv, inventories.REPOSITORY, environment, log, view)
     view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
-    for text in _end(view, code, interrupted, _short_path(inventory), dry, different):
+    for text in _end(view, code, interrupted, _short_path(inventory), dry, different, keep_hot):
         _print(text)
     if interrupted:
         return INTERRUPTED
@@ -94,8 +102,11 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     return FINDINGS if code or course.failed or course.refused else DONE
 
 
-def _view(course: Course, yes: bool) -> Plain:
-    asking: dict[str, Any] = {"agree": lambda found: _agree(found, yes), "password": _password}
+def _view(course: Course, yes: bool, keep_hot: bool) -> Plain:
+    asking: dict[str, Any] = {
+        "agree": lambda found: _agree(found, yes, keep_hot),
+        "password": _password,
+    }
     console = terminal.console()
     drawn = console.is_terminal and not console.is_dumb_terminal
     if drawn and console.encoding.lower().startswith("utf"):
@@ -106,11 +117,11 @@ def _view(course: Course, yes: bool) -> Plain:
     return Plain(course, _print, **asking)
 
 
-def _agree(found: Sequence[events.Interrupts], yes: bool) -> bool:
+def _agree(found: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> bool:
     """Say what the deploy interrupts, and ask whether it may."""
-    for text in closing.interruptions(found):
+    for text in closing.interruptions(found, keep_hot):
         _print(text)
-    if yes or not found:
+    if yes or keep_hot or not found:
         return True
     if not sys.stdin.isatty():
         _print("Nobody can be asked here: --yes goes on.")
@@ -132,6 +143,7 @@ def _end(
     inventory: str,
     dry: bool,
     log: Sequence[str] | None,
+    keep_hot: bool,
 ) -> Iterator[str]:
     course = view.course
     command = f"lockstep deploy -i {inventory}"
@@ -143,7 +155,7 @@ def _end(
     elif code or course.refused or course.over is None:
         yield from map(paragraph, closing.ended(course, view.tail[""]))
     elif dry:
-        yield from closing.dry(course, log)
+        yield from closing.dry(course, log, keep_hot)
     else:
         yield from closing.done(course, inventory, time.monotonic())
 

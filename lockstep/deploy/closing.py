@@ -83,8 +83,17 @@ def empty(event: Empty) -> Iterator[str]:
     yield from (f"  {line}" for line in event.lines)
 
 
-def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:
-    """Sentences about what people lose by a deploy, before it touches anything."""
+def interruptions(found: Sequence[Interrupts], keep_hot: bool = False) -> Iterator[str]:
+    """Sentences about what people lose by a deploy, before it touches anything.
+
+    Args:
+        found: What it would stop.
+        keep_hot: Whether the hosts where it would are left as they are.
+    """
+    if found and keep_hot:
+        for each in found:
+            yield f"{each.host}: {each.model} stays hot; this host is held back"
+        return
     if found:
         yield "This deploy interrupts:"
     for each in found:
@@ -93,19 +102,20 @@ def interruptions(found: Sequence[Interrupts]) -> Iterator[str]:
         yield f"  {each.host}: {each.model} is hot: {then}{asked}"
 
 
-def dry(course: Course, log: Sequence[str] | None) -> Iterator[str]:
+def dry(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -> Iterator[str]:
     """The changes and interruptions of a deploy that only looks.
 
     Args:
         course: The run that only looked.
         log: All its lines, where the text of what differs is wanted.
+        keep_hot: Whether no hot model is to be interrupted.
     """
     yield from (found[1] for line in log or () if (found := _DIFFERENCE.match(line)))
     would: Mapping[str, Sequence[str]] = course.over.would if course.over else {}
     for name, hosts in would.items():
         part, _, what = name.partition(" | ")
         yield f"would  {', '.join(hosts)}: {what or part}"
-    yield from interruptions(course.interrupts)
+    yield from interruptions(course.interrupts, keep_hot)
     yield from _notes(course)
     if not would:
         yield f"Nothing would change on {', '.join(course.hosts)}."

@@ -21,8 +21,9 @@ from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import program
 
 #: Variables that tell a deploy what pyinfra's command line has no option for: how long it waits for
-#: another deploy to a host of its own, seconds, and what it is for those who meet it ("rollback").
-WAIT, WHAT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT"
+#: another deploy to a host of its own, seconds, what it is for those who meet it ("rollback"), and
+#: that it interrupts no hot model.
+WAIT, WHAT, KEEP_HOT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT", "LOCKSTEP_KEEP_HOT"
 
 #: What is said of a host that no deploy has come to, or that Lockstep was removed from.
 NOT_DEPLOYED = "not deployed yet → lockstep deploy -i INVENTORY"

@@ -108,9 +108,15 @@ def host_by_host(units: Sequence[str], together: Sequence[str] = ()) -> Commands
         change = _change(units, together)
         if change is None:
             return
+        hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
+        if turns.keep_hot() and (change.part == "restart" or change.ranks):
+            report.of(host.name).held = f"{hot} runs on"
+            yield from remote.refuse(
+                "held back, because it would be interrupted; nothing was changed"
+            )
+            return
         blocked = take(change.part)
         if blocked:
-            hot = ", ".join(PurePosixPath(unit).stem for unit in change.hot)
             held = f"{hot} runs on" if hot else "no model runs, as before"
             report.of(host.name).held = held
             yield from remote.refuse(f"held back, because {blocked} failed; nothing was changed")

@@ -82,6 +82,10 @@ def reread(
         return
     with turns.of_operation().of(host.name) as take:
         old, hot = outdated(units, generations or {}, engines)
+        if turns.keep_hot() and hot:
+            report.of(host.name).held = f"{', '.join(hot)} runs on"
+            yield from remote.refuse(f"held back, because a restart of {DOCKER} would interrupt it")
+            return
         blocked = take("restart" if hot else "nothing")
         if blocked:
             report.of(host.name).held = f"{', '.join(hot)} runs on"
