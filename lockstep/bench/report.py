@@ -28,7 +28,10 @@ def page(results: Sequence[Result]) -> str:
         (
             _name(result),
             result,
-            [(suite, list(_plots(suite)), list(rows(suite.summary))) for suite in result.suites],
+            [
+                (suite, list(_plots(suite)), list(rows(suite.summary)), list(_checks(suite)))
+                for suite in result.suites
+            ],
         )
         for result in reversed(ordered)
     ]
@@ -47,6 +50,11 @@ def _history(results: Sequence[Result]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, speeds in by_subject.items():
         if len(speeds) > 1:
             yield name, _bars("decode, technical prompt", "tok/s", speeds)
+
+
+def _checks(suite: SuiteResult) -> Iterator[tuple[str, str]]:
+    for check in suite.checks:
+        yield f"{check.verdict} {check.name}", check.detail
 
 
 def _plots(suite: SuiteResult) -> Iterator[dict[str, Any]]:

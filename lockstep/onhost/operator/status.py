@@ -24,8 +24,9 @@ class TargetStatus:
 
     `wedge` is what the wedge watch did to it since boot, `ended` how the memory floor ended it,
     `sense` what the last look found at the process that runs now, `needs_gib` what must be
-    available before it starts, and `unasked` why the engine of its image could not be asked about
-    the recipe.
+    available before it starts, `usual_s` the time that a switch to it takes here (None: none is on
+    record), and `unasked` why the engine of its image could not be asked about the recipe. `kind`
+    says what the model is asked for.
     """
 
     name: str
@@ -44,6 +45,8 @@ class TargetStatus:
     sense: str | None = None
     ended: str | None = None
     needs_gib: float = 0.0
+    usual_s: float | None = None
+    kind: str = "chat"
     unasked: str | None = None
 
 
@@ -90,6 +93,7 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
     )
     watched = wedge_state.load(paths)
     looked = sense_record.last(paths)
+    usual = switches.usual_s(switches.load(paths))
     main = {target.fallback: target.name for target in host.targets.values() if target.fallback}
     targets = []
     for target in host.targets.values():
@@ -113,6 +117,8 @@ def gather(host: config.Host, paths: layout.Paths, *, closely: bool = True) -> S
                 sense=_sense(looked.get(target.name), unit),
                 ended=_ended(paths, unit),
                 needs_gib=float(rounded_up(target.need.available(memory.total))),
+                usual_s=usual.get(target.name),
+                kind=target.kind,
                 unasked=image_check.unanswered(paths.image_answers, target.image),
             )
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
@@ -14,6 +14,8 @@ from lockstep.onhost.records import audit
 
 #: A page shows no more.
 KEPT = 20
+#: In the last words of a switch to what was hot: nothing was started.
+HOT_ALREADY = "is hot already"
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,16 @@ def load(paths: layout.Paths) -> list[Ended]:
         return []
 
 
-def usual_s(paths: layout.Paths, target: str) -> float | None:
-    """The time that a switch to a target takes on this host (s), None where none is on record.
+def usual_s(ended: Iterable[Ended]) -> dict[str, float]:
+    """Target → the time that a switch to it takes on this host (s), where one is on record.
 
-    It is the median of those on record that went well.
+    It is the median of those that started it and went well.
     """
-    took = [each.took_s for each in load(paths) if (each.target, each.code) == (target, 0)]
-    return statistics.median(took) if took else None
+    took: dict[str, list[float]] = {}
+    for each in ended:
+        if each.code == 0 and HOT_ALREADY not in each.said:
+            took.setdefault(each.target, []).append(each.took_s)
+    return {target: statistics.median(seconds) for target, seconds in took.items()}
 
 
 def keep(paths: layout.Paths, ended: Ended) -> None:

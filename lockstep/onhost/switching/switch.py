@@ -78,7 +78,7 @@ class Switch:
                 return self._refuse(target, refusal, state)
         previous = self._previous(target, state)
         self._forget_interrupted()
-        if usual := switches.usual_s(self._paths, name):
+        if usual := switches.usual_s(switches.load(self._paths)).get(name):
             self._say(f"a switch to {name} usually takes {output.duration(usual)}")
         work = unfinished.Unfinished(name, previous.name if previous else None, self._user)
         with unfinished.recorded(self._paths, work):
@@ -181,7 +181,7 @@ class Switch:
             return errors.EXIT_DONE
         target = self._host.target(name)
         if state[target.unit].state == "hot" and not self._up_beside(target, state):
-            self._say(f"{name} is hot already: would ask it for a token")
+            self._say(f"{name} {switches.HOT_ALREADY}: would ask it for a token")
             return errors.EXIT_DONE
         check = self._precheck(state)
         check.check(target)
@@ -224,7 +224,7 @@ class Switch:
                 f"switch.sh {target.name}"
             ) from answer
         self._forgive()
-        self._say(f"{target.name} is hot already ({canary})")
+        self._say(f"{target.name} {switches.HOT_ALREADY} ({canary})")
         return errors.EXIT_DONE
 
     def _previous(self, target: config.Target, state: State) -> config.Target | None:

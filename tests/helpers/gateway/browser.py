@@ -11,10 +11,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
+_TALLEST = 1500  # Of a picture, CSS pixels.
 _PACKAGE = "chromium-headless-shell"
+#: Widths of a phone and of a desk, CSS pixels.
+PHONE, DESK = 390, 1280
+_HERE = Path(__file__).parent
 _PICTURES = Path(__file__).parents[3] / "docs" / "images"
 #: How Chromium itself reports an answer of 400 and more; a script did not write it.
 _ANSWERED = "Failed to load resource: the server responded with a status of "
@@ -121,10 +126,39 @@ def browser(namespace: Path | None = None, chromium: Chromium | None = None) -> 
             pytest.fail("in the browser: " + "; ".join(pages.faults))
 
 
+def faults(page: Page) -> list[str]:
+    """What somebody could not read, could not hear, or would not hit with a finger.
+
+    axe-core looks for what breaks a rule of WCAG or one of its own for good practice.
+    """
+    found = [
+        f"{rule['id']}: {node['failureSummary']}: {node['html'][:200]}"
+        for rule in Axe().run(page).response["violations"]
+        for node in rule["nodes"]
+    ]
+    return found + page.evaluate((_HERE / "readable.js").read_text(encoding="utf-8"))
+
+
+def faults_of_report(html: str, folder: Path) -> list[str]:
+    """`faults` of a page without a server, by width and colours, and what is cut off in it."""
+    place = folder / "report.html"
+    place.write_text(html, encoding="utf-8")
+    found = []
+    with browser() as chromium:
+        for width in (PHONE, DESK):
+            for dark in (False, True):
+                page = chromium.page(place.as_uri(), width, dark=dark)
+                said = page.evaluate((_HERE / "report.js").read_text(encoding="utf-8"))
+                found += [f"{width}, dark {dark}: {fault}" for fault in said + faults(page)]
+    return found
+
+
 def picture(page: Page, name: str) -> None:
-    """The whole page as docs/images/NAME.png, where UPDATE_PICTURES=1 asks for it."""
+    """The top of the page as docs/images/NAME.png, where UPDATE_PICTURES=1 asks for it."""
     if os.environ.get("UPDATE_PICTURES"):
-        page.screenshot(path=_PICTURES / f"{name}.png", full_page=True)
+        size = page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], _TALLEST)}
+        page.screenshot(path=_PICTURES / f"{name}.png", full_page=True, clip=clip)
 
 
 def _origin(url: str) -> str:

@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import faults_of_report
 from click.testing import CliRunner
 
 from lockstep.bench.record import figures, with_figures
@@ -157,3 +158,13 @@ def test_a_suspect_result_is_no_figure(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["bench", "record", str(tmp_path / "r.json")])
     assert done.exit_code == 2
     assert "no figure for a recipe" in done.output
+
+
+def test_why_a_suite_is_suspect_is_open() -> None:
+    text = page([FIRST])
+    assert text.count("<details>") == 1 and text.count("<details open>") == 1
+
+
+@pytest.mark.slow
+def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
+    assert faults_of_report(page([FIRST, SECOND]), tmp_path) == []

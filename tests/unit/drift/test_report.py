@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from a_snapshot import copied, host, judged, perfect
+from browser import faults_of_report
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -81,6 +82,11 @@ def test_a_page_needs_nothing_else_and_escapes_what_hosts_say() -> None:
     assert "<td>spark1, spark2</td>" in text and "spark1: /usr/bin/vim" in text
     assert text.count('<span class="differs">2 differ</span>') == 2
     assert "2 only differ, and nothing says which host is right" in text
+
+
+@pytest.mark.slow
+def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
+    assert faults_of_report(page.render(drifted()), tmp_path) == []
 
 
 def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:

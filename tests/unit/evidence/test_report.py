@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from a_host_for_evidence import PLANS, answer, evidence
 from a_probe import program
+from browser import faults_of_report
 from click.testing import CliRunner, Result
 
 from lockstep.cli.main import main
@@ -290,3 +291,9 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "made").write_text("a file")
     done = run(tmp_path)
     assert done.exit_code == 2 and "Not a directory" in done.output
+
+
+@pytest.mark.slow
+def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
+    found = evidence(answer(), None)
+    assert faults_of_report(page.render(found.document), tmp_path) == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import faults_of_report
 
 from lockstep.monitoring.blackbox import Story, story
 from lockstep.monitoring.blackbox_page import render
@@ -163,3 +165,8 @@ def test_a_page_without_figures() -> None:
 )
 def test_a_sparkline(values: list[float], line: str) -> None:
     assert sparkline(values) == line
+
+
+@pytest.mark.slow
+def test_a_page_can_be_read_on_a_phone_and_at_a_desk(tmp_path: Path) -> None:
+    assert faults_of_report(render(told()), tmp_path) == []

@@ -174,6 +174,8 @@ def test_the_last_switches_and_the_last_diff(spark):
     last_diff.take({"differences": [], "more": 0, "unknown": []}, spark.paths)
     found = spark.facts.now()
     assert [each["person"] for each in found["switches"]] == ["anna"]
+    usual = {name: target["usual_s"] for name, target in found["targets"].items()}
+    assert usual == {"qwen": found["switches"][0]["took_s"]}
     assert found["diff"]["differences"] == []
 
 

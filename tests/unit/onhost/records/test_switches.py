@@ -76,9 +76,18 @@ def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
     assert done(paths, "qwen") == 0
 
 
-def test_what_a_switch_usually_takes_is_the_median_of_those_that_went_well(paths):
-    assert switches.usual_s(paths, "qwen") is None
-    for took, target, code in ((90, "qwen", 0), (400, "qwen", 1), (110, "qwen", 0), (5, "tiny", 0)):
-        switches.keep(paths, switches.Ended(1.0, took, "anna", target, code, ""))
-    switches.keep(paths, switches.Ended(1.0, 900.0, "anna", "qwen", 0, ""))
-    assert switches.usual_s(paths, "qwen") == 110
+def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
+    ended = [
+        switches.Ended(1.0, took, "anna", target, code, said)
+        for took, target, code, said in (
+            (90, "qwen", 0, "qwen is hot, started in 89 s"),
+            (400, "qwen", 1, "the switch to qwen FAILED; tiny is hot again"),
+            (110, "qwen", 0, "qwen is hot, started in 109 s"),
+            (5, "tiny", 0, "tiny is hot, started in 4 s"),
+            (900, "qwen", 0, "qwen is hot, started in 899 s"),
+            # They took a second, for nothing was to start.
+            *[(1, "qwen", 0, "qwen is hot already (a token in 0.1 s)")] * 3,
+        )
+    ]
+    assert switches.usual_s([]) == {}
+    assert switches.usual_s(ended) == {"qwen": 110, "tiny": 5}
