@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.fit import Fit, Verdict, model_of, prepare
 from lockstep.models.architecture import Architecture
-from lockstep.models.known_models import USUAL, Knowledge
+from lockstep.models.known_models import USUAL
+from lockstep.onhost.engines import Engine
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import Serving, serving
@@ -41,17 +43,21 @@ class Room:
         return self.tensor * self.pipeline
 
 
-def room(recipe: Recipe, knowledge: Knowledge, machine: str = USUAL) -> Room | Fit:
+def room(recipe: Recipe, catalogue: Catalogue, machine: str = USUAL) -> Room | Fit:
     """The longest context on the fewest Sparks; where eight are too few, why one does not hold it.
 
     A context of 32768 tokens in doubt (a tight fit) goes before a shorter one that is certain. Of
     the shares that hold 262144 tokens in all, in sequences of that context, the one is taken that
-    needs the least memory at a start: the memory gate admits it soonest.
+    needs the least memory at a start: the memory gate admits it soonest. No share is above those
+    that the catalogue's recipes give to the engine.
     """
+    knowledge = catalogue.knowledge
     shapes = model_of(recipe, knowledge).architecture
     judge, asked = prepare(recipe, knowledge, machine=machine), serving(recipe)
     engine = engine_of(recipe)
-    highest = knowledge.hardware[machine].gib("highest_utilization")
+    highest = min(
+        knowledge.hardware[machine].gib("highest_utilization"), _most_given(engine, catalogue)
+    )
     steps = range(2, int(highest / _STEP + 1e-9) + 1)
     shares: Sequence[float | None] = [round(step * _STEP, 2) for step in steps]
     shares = shares if engine.share else [None]
@@ -73,6 +79,16 @@ def room(recipe: Recipe, knowledge: Knowledge, machine: str = USUAL) -> Room | F
                     if found:
                         return Room(found[0], context, tensor, pipeline, found[1])
     return judge(replace(asked, context=contexts[-1], utilization=shares[-1]))
+
+
+def _most_given(engine: Engine, catalogue: Catalogue) -> float:
+    """The largest share that a recipe of the catalogue gives to an engine on one host."""
+    alike = [
+        serving(each).utilization or 0.0
+        for each in catalogue.recipes.values()
+        if each.engine is engine and each.min_nodes == 1 and each.lockstep.known_bad is None
+    ]
+    return max(alike, default=0.0)
 
 
 def _contexts(own: int | None) -> Iterator[int | None]:

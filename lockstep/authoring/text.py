@@ -158,7 +158,8 @@ def _context_words(room: Room) -> str:
     fit = room.fit
     if fit.sequence_gib is None:
         return ""
-    return f"Computed: {fit.sequence_gib:.1f} GiB a sequence of that length; {fit.sequences} fit."
+    room_for = f"with room for {fit.sequences} such"
+    return f"Computed: {fit.sequence_gib:.1f} GiB a sequence of that length, {room_for}."
 
 
 def _env(draft: Draft) -> Iterator[str]:
@@ -204,9 +205,10 @@ def _block(draft: Draft) -> Iterator[str]:
         if guard := guard_words(draft):
             yield f"  # By its configuration. So each start gets the freeze guard, {guard}."
         yield f"  moe: {_scalar(checkpoint.experts != 'none')}"
-    if checkpoint.sees is not None:
-        yield "  # By the names of its tensors."
-        yield f"  vision: {_scalar(checkpoint.sees)}"
+    known = draft.knowledge.model(weights.model).vision
+    if known is not None or checkpoint.sees is not None:
+        yield f"  # By {'the names of its tensors' if known is None else 'catalogue/models.yaml'}."
+        yield f"  vision: {_scalar(checkpoint.sees if known is None else known)}"
     if checkpoint.template == "alternating":
         yield "  # Its chat template refuses two messages of one role in a row."
         yield "  merges_roles: false"

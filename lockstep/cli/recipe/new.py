@@ -109,7 +109,7 @@ def new(
     port = place.free_port(folder, known, site.plans)
     today = datetime.date.today().isoformat()
     draft = Draft(weights, kin(weights, known), port, today, known.knowledge)
-    found = room(parse(recipe_text(draft), path), known.knowledge, site.machine)
+    found = room(parse(recipe_text(draft), path), known, site.machine)
     if isinstance(found, Fit):
         return _too_large(weights, found)
     draft = replace(draft, room=found)
@@ -179,7 +179,7 @@ def _tell(draft: Draft, found: Room) -> None:
         rows.append(("memory", f"{fit.host_use_gib:.1f} GiB in use on a Spark while it serves"))
     rows.append(("", f"{rounded_up(fit.needs_gib)} GiB must be available when it starts"))
     if found.context:
-        rows.append(("context", f"{found.context} tokens; {fit.sequences} of that length fit"))
+        rows.append(("context", f"{found.context} tokens, with room for {fit.sequences} such"))
     rows.append(("port", str(draft.port)))
     followed = draft.kin.followed
     if followed and weights.scheme != "gguf":
