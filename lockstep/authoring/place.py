@@ -44,7 +44,7 @@ def recipe_name(given: str | None, model: str) -> str:
     """
     usual = re.sub(r"[^a-z0-9.]+", "-", model.rpartition("/")[2].lower()).strip("-.")
     name = given or usual
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name) or name == "models":
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]*", name):
         raise RecipeError(
             "this is no name of a recipe",
             found=repr(name),
@@ -114,8 +114,8 @@ def target_line(recipe: Recipe, plans: Sequence[HostPlan] = ()) -> str:
     name = re.sub(r"[^a-z0-9_-]+", "-", recipe.name)
     unit = f"{recipe.engine.name if recipe.engine else 'engine'}-{name}"[:64].rstrip("-")
     clusters = plans[0].settings.clusters if plans else {}
-    fit = [name for name, each in clusters.items() if len(each.hosts) == recipe.min_nodes]
-    named = next(iter(fit), "NAME")
+    large = (each for each in clusters if len(clusters[each].hosts) == recipe.min_nodes)
+    named = next(large, "NAME")
     cluster = f', "cluster": "{named}"' if recipe.min_nodes > 1 else ""
     return f'"{name}": {{"recipe": "{recipe.name}", "unit": "{unit}"{cluster}}},'
 

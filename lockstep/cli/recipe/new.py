@@ -227,28 +227,43 @@ def _unknown(draft: Draft, found: Room) -> list[str]:
 
 
 def _bind(written: Recipe, folder: Path, site: _Site) -> None:
-    """Offer to bind it where somebody can be asked and the file is plain; else say how."""
+    """Bind it where somebody can be asked, says yes, and the file is plain; else say how."""
     lines = place.lines(written, folder, site.plans, site.files, site.folders)
     alone = len(lines) == 1 and written.min_nodes == 1
-    if site.inventory and alone and _can_ask():
-        path = _file_of(lines[0], site.inventory)
-        text = binding.with_target(path, lines[0].text) if path.is_file() else None
-        if text and click.confirm(f"\nBind it in {path}, with the line\n    {lines[0].text}\n?"):
-            refusal = binding.bind(path, text, site.inventory)
-            if not refusal:
-                click.echo(f"Bound. `lockstep plan {site.inventory}` shows it; then deploy.")
-                return
-            click.echo(paragraph(f"{path} is as it was, because with this line: {refusal}"))
+    if site.inventory and alone and _can_ask() and _bound(lines[0], site.inventory):
+        click.echo("Bound. `lockstep plan` shows it; then deploy.")
+        return
     for line in lines:
         click.echo(f"\nTo bind it, in {line.file}, at {line.key}:\n    {line.text}")
     if written.min_nodes > 1:
         click.echo(f"Its cluster has {written.min_nodes} Sparks: docs/cluster.md.")
 
 
+def _bound(line: place.Line, inventory: Path) -> bool:
+    """Whether the line stands in its file now."""
+    path = _file_of(line, inventory)
+    text = binding.with_target(path, line.text) if path else None
+    if not path or not text:
+        return False
+    try:
+        agreed = click.confirm(f"\nBind it in {path}, with this line?\n    {line.text}\n")
+    except click.Abort:
+        # The recipe is written, so the lines are of use.
+        click.echo()
+        agreed = False
+    refusal = binding.bind(path, text, inventory) if agreed else ""
+    if refusal:
+        click.echo(paragraph(f"{path} is as it was, because with this line: {refusal}"))
+    return agreed and not refusal
+
+
 def _can_ask() -> bool:
     return sys.stdin.isatty()
 
 
-def _file_of(line: place.Line, inventory: Path) -> Path:
-    """The file that `place.lines` named."""
-    return inventory if line.file == inventory.name else inventory_file.REPOSITORY / line.file
+def _file_of(line: place.Line, inventory: Path) -> Path | None:
+    """The file that `place.lines` named, where it is the inventory or beside it: the owner's."""
+    if line.file == inventory.name:
+        return inventory
+    beside = [folder / line.file for folder in inventory.absolute().parents[:2]]
+    return next((path for path in beside if path.is_file()), None)

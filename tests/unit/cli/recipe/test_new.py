@@ -471,9 +471,10 @@ def test_a_recipe_is_bound_where_somebody_says_yes(
     monkeypatch.setattr(sys.modules[NEW], "_can_ask", lambda: True)
     path = inventory(hub)
     before = path.read_text()
-    refused = invoke("new", "org/a", "--name", "no", "-i", str(path), answer="n\n")
-    assert refused.exit_code == 0 and path.read_text() == before
-    assert '"no": {"recipe": "no", "unit": "vllm-no"},' in refused.output
+    for name, answer in (("no", "n\n"), ("gone", "")):
+        refused = invoke("new", "org/a", "--name", name, "-i", str(path), answer=answer)
+        assert refused.exit_code == 0 and path.read_text() == before
+        assert f'To bind it, in sparks.py, at targets:\n    "{name}": {{' in refused.output
     agreed = invoke("new", "org/a", "-i", str(path), answer="y\n")
     assert "Bound." in agreed.output, agreed.output
     (plan,) = load_inventory(path)
