@@ -73,7 +73,8 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     with log:
         view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")
-        code, interrupted = child.follow(argv, inventories.REPOSITORY, dict(os.environ), log, view)
+        folder = inventories.folder_of(inventory)
+        code, interrupted = child.follow(argv, folder, dict(os.environ), log, view)
     view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
     for text in _end(view, code, interrupted, _short_path(inventory), dry, different):
