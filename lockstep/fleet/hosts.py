@@ -237,5 +237,5 @@ def deploy_command(
         for name in ("deploy.py", "config.py")
     )
     chosen = [word for name in limit for word in ("--limit", name)]
-    words = ["--config", config, *options, *chosen]
+    words = [*options, *chosen, "--config", config]
     return [str(pyinfra), *words, str(inventory.absolute()), deploy]

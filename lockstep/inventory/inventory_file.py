@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import runpy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -168,20 +168,23 @@ def plan(
     schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
     settings = Settings(name=name, **values)
     check_values(settings, origin, data.get("ssh_user"))
-    catalogue = load_catalogue(*_recipe_folders(settings, folder))
+    catalogue = load_catalogue(*recipe_folders(settings, folder))
     targets = bind(settings, catalogue, origin)
     check_tools(settings, origin)
     check_licences(settings, catalogue, origin)
     return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname")))
 
 
-def _recipe_folders(settings: Settings, folder: Path) -> Iterable[Path]:
-    """Lockstep's recipes, the owner's, and those that the inventory names."""
+def recipe_folders(settings: Settings, folder: Path) -> Collection[Path]:
+    """Folders whose recipes a host knows: Lockstep's, the owner's, those that the inventory names.
+
+    `folder` is the owner's.
+    """
     own = folder / _RECIPES
     named = (folder / name for name in settings.recipe_folders)
     every = (product.CATALOGUE / "recipes", *((own,) if own.is_dir() else ()), *named)
     # One that is named although it is always read.
-    return dict.fromkeys(path.resolve() for path in every)
+    return tuple(dict.fromkeys(path.resolve() for path in every))
 
 
 def _names(settings: Settings, login: str | None) -> tuple[str, ...]:
