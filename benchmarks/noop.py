@@ -86,7 +86,7 @@ def ssh(lab: connection.Description, address: str) -> list[str]:
 def ansible(lab: connection.Description, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Write playbook, inventory and configuration; return the command and its environment."""
     plans = inventory_file.load(INVENTORY)
-    record = lockfile.load(inventory_file.lock_path("lab", plans))
+    record = lockfile.load(inventory_file.lock_path(INVENTORY, plans))
     address = {host.name: host.address for host in lab.hosts}
     first = tasks(plans[0], record)
     play = {"hosts": "all", "gather_facts": False, "become": True, "tasks": first}

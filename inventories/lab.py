@@ -4,9 +4,10 @@ No task knows that a lab exists. What a site without internet would say about it
 stands here about the lab's servers, and what a Spark has is said about what a stand-in has.
 """
 
-from group_data.all import packages as _packages
-from group_data.all import targets
+from lab import RECIPES
 from lab.host import connection
+from lockstep.defaults import packages as _packages
+from lockstep.defaults import targets
 from lockstep.deploy.checked import checked
 
 # The lab has a network of its own; this process joins it.
@@ -23,7 +24,7 @@ _data = {
     "python": "3.11",
     # What a lab serves differs from machine to machine, so its lock stays with it.
     "lock": str(_lab.folder / "lab.lock.yaml"),
-    "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+    "recipe_folders": (RECIPES,),
     "sources": {
         "python_index": _services["python_index"],
         "torch_index": _services["torch_index"],

@@ -10,7 +10,7 @@ from typing import Any
 
 from lockstep.deploy.checked import checked
 
-_hosts = runpy.run_path(str(Path(__file__).with_name("lab.py")))["lab"]
+_hosts, _ = runpy.run_path(str(Path(__file__).with_name("lab.py")))["lab"]
 _names = tuple(name for name, _ in _hosts)
 _pair = _names[:2]
 _clusters = {"pair": {"hosts": _pair}}

@@ -130,7 +130,8 @@ class _Watcher(BaseStateCallback):
 def _again() -> str:
     """The command of this run without its options, one of which may be a password."""
     files = [word for word in sys.argv[1:] if word.endswith(".py")]
-    inventory = next((word for word in files if Path(word).name != "deploy.py"), "INVENTORY")
+    ours = ("config.py", "deploy.py")
+    inventory = next((word for word in files if Path(word).name not in ours), "INVENTORY")
     return shlex.join(["pyinfra", inventory, "deploy.py"])
 
 

@@ -17,6 +17,7 @@ from lockstep import preflight
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.findings import Finding, split_waived
 from lockstep.deploy import copying
+from lockstep.deploy.checked import INVENTORY_FILE
 from lockstep.deploy.empty_hosts import Host, empty_hosts
 from lockstep.deploy.events import Ready, Refused, Started
 from lockstep.deploy.inputs import inputs
@@ -202,19 +203,23 @@ def _said_of(of: Any) -> dict[str, Any]:
 
 def _plans(hosts: list[Any]) -> dict[Any, HostPlan]:
     """The plan of each host; of a cluster all members are read, also those left out now."""
-    every = [inventory_file.plan(each.name, _said_of(each)) for each in state.inventory]
+    folder = inventory_file.folder_of(_inventory())
+    every = [
+        inventory_file.plan(each.name, _said_of(each), folder=folder) for each in state.inventory
+    ]
     found = {plan.name: plan for plan in cluster_join.joined(every, "the inventory")}
     return {each: found[each.name] for each in hosts}
 
 
 def lock_path(plans: Sequence[HostPlan]) -> Path:
     """The lock file of the inventory that is deployed to."""
-    here = [
-        group
-        for group in state.inventory.groups
-        if (inventory_file.REPOSITORY / f"inventories/{group}.py").exists()
-    ]
-    return inventory_file.lock_path(here[0] if here else "hosts", plans)
+    return inventory_file.lock_path(_inventory(), plans)
+
+
+def _inventory() -> Path:
+    """The inventory file; where hosts were named on the command line, one that could be here."""
+    files = [each.data.get(INVENTORY_FILE) for each in state.inventory]
+    return Path(next(filter(None, files), Path(state.cwd) / "hosts.py"))
 
 
 def _resolved(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:

@@ -1707,7 +1707,7 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "tree"
         ignored = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
-        shutil.copytree(HERE, tree, ignore=ignored)
+        shutil.copytree(HERE, tree, symlinks=True, ignore=ignored)
         every = sorted({file for guard in guards for file in guard.tests.split()})
         if red := _failing(every, tree):
             sys.exit(f"with all guards in place a test fails: {red}")

@@ -80,7 +80,7 @@ def place(inventory: Path, host: str) -> Place:
     """A host of an inventory. InventoryError: the inventory is wrong or has no such host."""
     remedy = "Name another inventory with --inventory, or give the engine's URL."
     every, [chosen] = hosts.choose(inventory, (host,), remedy=remedy)
-    path = inventories.lock_path(inventory.stem, [each.plan for each in every])
+    path = inventories.lock_path(inventory, [each.plan for each in every])
     record = lockfile.load(path)
     return Place(informed(chosen.plan, record), chosen.login, record, path)
 

@@ -89,8 +89,9 @@ def deploy(
     with log:
         view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")
+        folder = inventories.folder_of(inventory)
         environment = {**os.environ, **({KEEP_HOT: "1"} if keep_hot else {})}
-        code, interrupted = child.follow(argv, inventories.REPOSITORY, environment, log, view)
+        code, interrupted = child.follow(argv, folder, environment, log, view)
     view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
     for text in _end(view, code, interrupted, _short_path(inventory), dry, different, keep_hot):

@@ -44,7 +44,7 @@ def lock(inventory: Path, only: tuple[str, ...], dry: bool, check: bool, as_json
     resolved, or wrong use.
     """
     plans = inventories.load(inventory)
-    path = inventories.lock_path(inventory.stem, plans)
+    path = inventories.lock_path(inventory, plans)
     old = lockfile.load(path)
     new = relock(plans, old, only=only, report=lambda line: click.echo(line, err=True))
     found = changes(old, new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import metadata
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -11,8 +12,8 @@ from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
-    *("adopt", "backup", "bench", "cluster", "deploy", "diff", "evidence", "gc", "lock", "log"),
-    *("model", "plan", "recipe", "remove", "rollback", "status", "switch"),
+    *("adopt", "backup", "bench", "cluster", "deploy", "diff", "evidence", "gc", "init"),
+    *("lock", "log", "model", "plan", "recipe", "remove", "rollback", "status", "switch"),
 )
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in _OWN},
@@ -39,7 +40,8 @@ class _Lockstep(LazyGroup):
 @click.command(
     "lockstep",
     cls=_Lockstep,
-    modules={**_COMMANDS, "lab": "lab.cli"},
+    # Stand-ins need their checkout.
+    modules={**_COMMANDS, **({"lab": "lab.cli"} if find_spec("lab") else {})},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(metadata.version("lockstep"))

@@ -49,7 +49,7 @@ def rollback(inventory: Path, dry: bool, data: str | None) -> int:
     has changed, there is no previous lock, or wrong use.
     """
     hosts, _ = choose(inventory)
-    path = inventories.lock_path(inventory.stem, [host.plan for host in hosts])
+    path = inventories.lock_path(inventory, [host.plan for host in hosts])
     now = lockfile.load(path)
     source, pins, what, undone = _target(path, now)
     before = lockfile.deployed_with(source)

@@ -26,12 +26,18 @@ _DIGEST = "sha256:" + 64 * "0"
 _COMMIT = 40 * "0"
 
 
-def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> list[inventory.Host]:
-    """``hosts`` unchanged, after every fault in them and in the group data was looked for.
+#: Key of a group's data: the inventory file, absolute. pyinfra does not say it, and no host has it.
+INVENTORY_FILE = "_inventory_file"
+#: Hosts and what they have in common, as pyinfra takes a group.
+Group = tuple[list[inventory.Host], dict[str, Any]]
+
+
+def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> Group:
+    """``hosts`` unchanged with their group data, after every fault in them was looked for.
 
     Ends the process with exit code 2 and one message per fault, before any connection.
     """
-    path = Path(inventory_file)
+    path = Path(inventory_file).absolute()
     named = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
     try:
         plans = inventory.read(path, named)
@@ -41,17 +47,17 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> list[
         rehearse(plans)
     except LockstepError as fault:
         _end(fault)
-    return named
+    return named, {**inventory.group_data(path), INVENTORY_FILE: str(path)}
 
 
 def must_be_python(arguments: Sequence[str]) -> None:
     """End the process where a file that is about to be executed is not Python.
 
-    Of a command line the files whose names end with .py are looked at, and all group data.
+    Of a command line the files whose names end with .py are looked at, and the group data here.
     """
     files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
     try:
-        for file in (*files, *sorted((inventory.REPOSITORY / "group_data").glob("*.py"))):
+        for file in (*files, *sorted(Path("group_data").glob("*.py"))):
             inventory.tree(file)
     except LockstepError as fault:
         _end(fault)
@@ -66,11 +72,15 @@ def rehearse(plans: Sequence[HostPlan]) -> None:
         LockstepError: a missing template value, two things that would write one file, a value
             that no unit can hold, hosts that want one thing in two ways.
     """
-    hosts = [(plan.settings, plan.targets) for plan in plans]
-    asked = (item for item in wanted(hosts) if not isinstance(item, moving.PrecompiledWanted))
-    known = pins.pinned({item: _stand_in(item) for item in asked})
+    known = stand_ins(plans)
     for plan in plans:
         artefacts(plan, known, engine_id=12 * "0")
+
+
+def stand_ins(plans: Sequence[HostPlan]) -> pins.Pins:
+    """Pins of zeros for everything that hosts want, where nothing is resolved yet."""
+    hosts = [(plan.settings, plan.targets) for plan in plans]
+    return pins.pinned({item: _stand_in(item) for item in wanted(hosts)})
 
 
 def _stand_in(item: moving.Item) -> pins.Pin:
@@ -82,6 +92,9 @@ def _stand_in(item: moving.Item) -> pins.Pin:
             return pins.PythonPin(*versions, wheels, trees, exclude_newer=item.exclude_newer)
         case moving.GitWanted():
             return pins.GitPin(item.branch, item.commit or _COMMIT)
+        case moving.PrecompiledWanted(tree=tree, commit=commit):
+            of = (tree.commit or _COMMIT, item.upstream, commit or _COMMIT)
+            return pins.PrecompiledPin(*of, item.architecture, item.variant, "0.whl", 64 * "0", 0)
         case moving.ImageWanted():
             return pins.ImagePin(_DIGEST, item.architecture, 0)
         case moving.ModelWanted(files=files):

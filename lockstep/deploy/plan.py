@@ -94,7 +94,7 @@ def make(path: Path, catalogue_folder: Path = catalogues.FOLDER) -> Plan:
         LockstepError: the inventory, a recipe, the catalogue or the lock is wrong.
     """
     hosts = inventory_file.load(path)
-    record = lockfile.load(inventory_file.lock_path(path.stem, hosts))
+    record = lockfile.load(inventory_file.lock_path(path, hosts))
     return plan_hosts(hosts, record, catalogues.load(catalogue_folder))
 
 

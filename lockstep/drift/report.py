@@ -97,7 +97,7 @@ def read(
     """
     every, chosen = choose(path, limit)
     plans = [host.plan for host in every]
-    lock_path = inventories.lock_path(path.stem, plans)
+    lock_path = inventories.lock_path(path, plans)
     record = lockfile.load(lock_path)
     missing = pins.missing(wanted([(plan.settings, plan.targets) for plan in plans]), record)
     if missing:

@@ -75,7 +75,7 @@ def gather(path: Path, *, limit: Sequence[str] = (), password: str | None = None
         hosts.Asked(host.login, questions(host.plan), sudo=host.with_sudo, password=password)
         for host in chosen
     ]
-    lock = lockfile.load(inventories.lock_path(path.stem, [host.plan for host in every]))
+    lock = lockfile.load(inventories.lock_path(path, [host.plan for host in every]))
     told = lock_hash(lock) if lock != Pins() else "none"
     return judge(every, hosts.take_all(asked), lock=told)
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import shlex
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, UndefinedError
 
+from lockstep.core import product
 from lockstep.core.errors import LockstepError
 from lockstep.files import systemd_quoting
 from lockstep.files.managed_file import MARK
 
-FOLDER = Path(__file__).resolve().parents[2] / "templates"
+FOLDER = product.TEMPLATES
 
 
 def render(template: str, **values: Any) -> str:

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lockstep.core import product
 from lockstep.inventory.settings import Settings
 from lockstep.models.known_models import Knowledge, load_knowledge
 from lockstep.models.licences import osi_approved
 from lockstep.recipes.recipe_file import Recipe, load_catalogue
 
-FOLDER = Path(__file__).resolve().parents[2] / "catalogue"
+FOLDER = product.CATALOGUE
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
+from lockstep.core import product
 from lockstep.core.errors import InventoryError
 from lockstep.files import sent
 from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
@@ -215,7 +216,7 @@ def deploy(
     sys.stdout.flush()
     done = subprocess.run(
         deploy_command(inventory, limit),
-        cwd=inventories.REPOSITORY,
+        cwd=inventories.folder_of(inventory),
         env={**os.environ, WHAT: what},
         stdout=output,
         check=False,
@@ -226,7 +227,16 @@ def deploy(
 def deploy_command(
     inventory: Path, limit: Sequence[str] = (), options: Sequence[str] = ("-y",)
 ) -> list[str]:
-    """The argument list of a deploy, to be run in the repository's folder."""
+    """The argument list of a deploy, to be run in the owner's folder.
+
+    Where that has no `deploy.py` or `config.py` of its own, the product's are meant.
+    """
     pyinfra = Path(sys.executable).with_name("pyinfra")
+    folder = inventories.folder_of(inventory)
+    deploy, config = (
+        name if (folder / name).exists() else str(product.OWNER / name)
+        for name in ("deploy.py", "config.py")
+    )
     chosen = [word for name in limit for word in ("--limit", name)]
-    return [str(pyinfra), *options, *chosen, str(inventory.absolute()), "deploy.py"]
+    words = [*options, *chosen, "--config", config]
+    return [str(pyinfra), *words, str(inventory.absolute()), deploy]

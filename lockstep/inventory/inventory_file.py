@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from lockstep.core import product
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.inventory import pyinfra_keys
 from lockstep.inventory.bound_targets import bind, check_licences, check_tools
@@ -22,12 +23,28 @@ from lockstep.recipes.recipe_file import load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
 REPOSITORY = Path(__file__).resolve().parents[2]
+_SHARED_FOLDER = "inventories"
+_RECIPES = "recipes"
 Host = tuple[str, Mapping[str, Any]]
 
 
+def folder_of(path: Path) -> Path:
+    """The owner's folder: the one that an inventory file is in, or that its `inventories` is in.
+
+    All that people write is there: the lock, group data, recipes, `deploy.py`.
+    """
+    folder = path.absolute().parent
+    return folder.parent if folder.name == _SHARED_FOLDER else folder
+
+
+def group_data(path: Path) -> dict[str, Any]:
+    """What the hosts of an inventory file have in common; the defaults of Lockstep lowest."""
+    return _shared(path)[0]
+
+
 def refuse_wrong_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Host]) -> None:
-    """As `refuse_groups`, with this repository's group data."""
-    refuse_groups(path, names, [name for name, _ in hosts], REPOSITORY / "group_data")
+    """As `refuse_groups`, with the group data of the owner's folder."""
+    refuse_groups(path, names, [name for name, _ in hosts], folder_of(path) / "group_data")
 
 
 def load(path: Path) -> tuple[HostPlan, ...]:
@@ -69,7 +86,8 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     refuse_ignored(path, module, _keys())
     shared, _ = _shared(path)
     origins = _origins(path, hosts)
-    plans = [plan(name, {**shared, **data}, origins[name]) for name, data in hosts]
+    folder = folder_of(path)
+    plans = [plan(name, {**shared, **data}, origins[name], folder) for name, data in hosts]
     return joined(plans, path.name)
 
 
@@ -87,17 +105,19 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Data of all hosts of an inventory, and the file that gave each key."""
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    folder = REPOSITORY / "group_data"
-    for file in (folder / "all.py", folder / f"{path.stem}.py"):
+    folder = folder_of(path)
+    own = [folder / "group_data" / name for name in ("all.py", f"{path.stem}.py")]
+    # A checkout's own are the defaults.
+    for file in dict.fromkeys((product.DEFAULTS, *own)):
         if file.exists():
             values = _group_data(file)
             shared |= values
-            origin |= dict.fromkeys(values, str(file.relative_to(REPOSITORY)))
+            origin |= dict.fromkeys(values, f"{file.parent.name}/{file.name}")
     return shared, origin
 
 
-def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
-    """The lock file of the inventory ``name`` ("spark"), or the one that its hosts name alike."""
+def lock_path(path: Path, plans: Sequence[HostPlan]) -> Path:
+    """The lock file of an inventory file, or the one that its hosts name alike."""
     named = {plan.settings.lock: plan.name for plan in plans}
     if len(named) > 1:
         (one, first), (other, second) = list(named.items())[:2]
@@ -108,16 +128,22 @@ def lock_path(name: str, plans: Sequence[HostPlan]) -> Path:
             remedy="Give all of them the same `lock`, or put them into two inventories.",
         )
     file = next(iter(named), None)
-    return REPOSITORY / (file or f"{name}{LOCK_SUFFIX}")
+    return folder_of(path) / (file or f"{path.stem}{LOCK_SUFFIX}")
 
 
-def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = None) -> HostPlan:
+def plan(
+    name: str,
+    data: Mapping[str, Any],
+    origin: Mapping[str, str] | None = None,
+    folder: Path = REPOSITORY,
+) -> HostPlan:
     """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
 
     Args:
         name: The host.
         data: Merged data; pyinfra's own keys are skipped.
         origin: Key → file that gave it, for errors.
+        folder: The owner's folder.
 
     Raises:
         InventoryError: as `schema.build`, `check_values` and `bind` say.
@@ -142,11 +168,23 @@ def plan(name: str, data: Mapping[str, Any], origin: Mapping[str, str] | None = 
     schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
     settings = Settings(name=name, **values)
     check_values(settings, origin, data.get("ssh_user"))
-    catalogue = load_catalogue(*(REPOSITORY / folder for folder in settings.recipe_folders))
+    catalogue = load_catalogue(*recipe_folders(settings, folder))
     targets = bind(settings, catalogue, origin)
     check_tools(settings, origin)
     check_licences(settings, catalogue, origin)
     return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname")))
+
+
+def recipe_folders(settings: Settings, folder: Path) -> Collection[Path]:
+    """Folders whose recipes a host knows: Lockstep's, the owner's, those that the inventory names.
+
+    `folder` is the owner's.
+    """
+    own = folder / _RECIPES
+    named = (folder / name for name in settings.recipe_folders)
+    every = (product.CATALOGUE / "recipes", *((own,) if own.is_dir() else ()), *named)
+    # One that is named although it is always read.
+    return tuple(dict.fromkeys(path.resolve() for path in every))
 
 
 def _names(settings: Settings, login: str | None) -> tuple[str, ...]:
@@ -175,7 +213,7 @@ def _group_data(path: Path) -> dict[str, Any]:
     for name in sorted(_keys().intersection(imported)):
         raise InventoryError(
             f"{name!r} is imported, and pyinfra drops names that are",
-            where=f"group_data/{path.name}:{imported[name]}",
+            where=f"{path.parent.name}/{path.name}:{imported[name]}",
             remedy=f"Import it under another name: `import {name} as _{name}`.",
         )
     values = _execute(path)

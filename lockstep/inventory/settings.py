@@ -442,7 +442,7 @@ class Settings:
             regular user's engine at logout.)
         operators: Accounts that may switch models, by exactly the commands of `switch.sh`.
         docker_users: Accounts that may use Docker, which makes them as good as root.
-        recipe_folders: Folders of recipes, relative to the repository.
+        recipe_folders: More folders of recipes, relative to the owner's folder.
         sysctls: Kernel settings.
         accept_licences: SPDX ids accepted for this host beyond the catalogue's policy.
         waive: Codes of findings that do not stop a deploy to this host; they stay visible.
@@ -493,7 +493,7 @@ class Settings:
     service_user: values.Account = "lockstep"
     operators: tuple[values.Account, ...] = ()
     docker_users: tuple[values.Account, ...] = ()
-    recipe_folders: tuple[str, ...] = ("catalogue/recipes",)
+    recipe_folders: tuple[str, ...] = ()
     packages: tuple[values.Package, ...] = ()
     sysctls: Mapping[values.Sysctl, values.SysctlValue] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)

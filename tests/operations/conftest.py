@@ -36,7 +36,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repository")
     for part in PARTS:
         source = REPOSITORY / part
-        (shutil.copytree if source.is_dir() else shutil.copy)(source, folder / part)
+        if source.is_dir():
+            shutil.copytree(source, folder / part, symlinks=True)
+        else:
+            shutil.copy(source, folder / part)
     (folder / "inventories").mkdir()
     (folder / "inventories/site.py").write_text(INVENTORY)
     lockfile.save(folder / "site.lock.yaml", pins_for(spark()))

@@ -477,7 +477,7 @@ def of(host):
             mine[rest] = value
     return mine
 
-original = runpy.run_path({original!r})[{group!r}]
+original, _ = runpy.run_path({original!r})[{group!r}]
 {group} = checked(__file__, [(name, merged(data, of(name))) for name, data in original])
 """
 

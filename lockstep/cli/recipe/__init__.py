@@ -123,11 +123,12 @@ def check_files(files: tuple[str, ...], engine_version: str | None, as_json: boo
 @click.option(
     "--into",
     type=click.Path(path_type=Path, file_okay=False),
-    default=catalogues.FOLDER / "recipes",
-    help="Folder for the recipe; the catalogue's by default.",
+    default=Path("recipes"),
+    show_default=True,
+    help="Folder for the recipe.",
 )
 def add(file: Path, into: Path) -> int:
-    """Add a recipe to the catalogue, or refuse it with the reason.
+    """Add a recipe from elsewhere to your own, or refuse it with the reason.
 
     A finding of severity error refuses it. Warnings are shown, and the file is added unchanged.
     """
@@ -140,10 +141,13 @@ def add(file: Path, into: Path) -> int:
         return FINDINGS
     target = into / f"{item.name}.yaml"
     text = file.read_bytes()
-    if target.exists() and target.read_bytes() != text:
+    ours = known.recipes.get(item.name)
+    # A name is one recipe's, in all folders.
+    taken = ours.path if ours else target
+    if taken.exists() and (taken.resolve() != target.resolve() or taken.read_bytes() != text):
         raise RecipeError(
-            "the catalogue has another recipe of that name",
-            where=str(target),
+            "there is another recipe of that name",
+            where=str(taken),
             remedy="Rename the file.",
         )
     into.mkdir(parents=True, exist_ok=True)

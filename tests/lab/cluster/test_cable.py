@@ -16,7 +16,7 @@ _CABLED = """\
 import runpy
 from lockstep.deploy.checked import checked
 
-found = runpy.run_path({original!r})["lab_cluster"]
+found, _ = runpy.run_path({original!r})["lab_cluster"]
 lab_cluster = checked(
     __file__,
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 import yaml
 from stack import REPOSITORY, Host, Stack
 
+from lab import RECIPES
 from lab.git.git_content import STALE_BRANCH
 from lockstep.fit import catalogue
 from lockstep.onhost.docker.docker_api import hold_tag
@@ -42,9 +43,7 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
         assert old in text
         (folder / f"{name}.yaml").write_text(text.replace(old, new), encoding="utf-8")
         targets[name] = {"recipe": name, "unit": name, "port": 8100 + number}
-    inventory = deployed.inventory(
-        "odd", recipe_folders=("catalogue/recipes", "lab/recipes", str(folder)), targets=targets
-    )
+    inventory = deployed.inventory("odd", recipe_folders=(RECIPES, str(folder)), targets=targets)
     before = units(one)
     done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
     assert done.code == 1

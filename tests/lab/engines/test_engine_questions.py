@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 from stack import REPOSITORY, Deployed, Host, Stack
 
+from lab import RECIPES
+
 QWEN = REPOSITORY / "catalogue/recipes/qwen3.6-35b-a3b-prismaquant-dflash-k3.yaml"
 LAST = "    --language-model-only \\\n"
 UNIT = "/etc/systemd/system/vllm-swapping.service"
@@ -25,7 +27,7 @@ def refused(stack: Stack, first: Deployed) -> Iterator[tuple[Deployed, str, str]
     )
     inventory = stack.inventory(
         "swapping",
-        recipe_folders=("catalogue/recipes", "lab/recipes", str(recipes)),
+        recipe_folders=(RECIPES, str(recipes)),
         targets={"swapping": {"recipe": "swapping", "unit": "vllm-swapping", "port": 30009}},
     )
     before = units(stack.one)

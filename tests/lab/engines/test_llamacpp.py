@@ -11,6 +11,8 @@ import pytest
 import yaml
 from stack import REPOSITORY, Host, Stack
 
+from lab import RECIPES
+
 PORT = 8101
 NAME = "tiny-gguf"
 RECIPE = REPOSITORY / "lab" / "recipes" / "tiny-qwen3-gguf.yaml"
@@ -161,7 +163,7 @@ def test_its_parser_refuses_a_flag_before_a_unit_is_written(
     odd["command"] = odd["command"].rstrip() + " --no-mmap"
     (tmp_path / "odd.yaml").write_text(yaml.safe_dump(odd), encoding="utf-8")
     targets = {**TARGETS, "odd": {"recipe": "odd", "unit": "odd", "port": 8102}}
-    folders = ("catalogue/recipes", "lab/recipes", str(tmp_path))
+    folders = (RECIPES, str(tmp_path))
     refused = stack.inventory("llamacpp-odd", recipe_folders=folders, targets=targets)
     done = stack.deploy(*ONE, inventory=refused)
     assert done.code == 1

@@ -16,6 +16,7 @@ import pytest
 from gateway_soaking import a_key, end_key
 from stack import Deployed, Host, Stack, until
 
+from lab import RECIPES
 from lab.host import connection, network
 
 T = TypeVar("T")
@@ -70,7 +71,7 @@ def clients(
     inventory = stack.inventory(
         "clients",
         gateway={"bind": "0.0.0.0", "plain": True},
-        recipe_folders=("catalogue/recipes", "lab/recipes", str(recipes)),
+        recipe_folders=(RECIPES, str(recipes)),
         targets={"tiny": {"recipe": "tiny-tools"}},
     )
     stack.good_deploy(*ONE, inventory=inventory)

@@ -219,7 +219,7 @@ def names(site: Site) -> str:
         original = site.stack.inventory("names")
         path.write_text(
             "import runpy\nfrom lockstep.deploy.checked import checked\n"
-            f"_original = runpy.run_path({str(original)!r})['lab']\n"
+            f"_original, _ = runpy.run_path({str(original)!r})['lab']\n"
             f"lab = checked(__file__, [({name!r}, _original[0][1]), *_original[1:]])\n"
         )
         done = site.deploy("--dry", inventory=path, limit_s=120)

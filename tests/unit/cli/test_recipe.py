@@ -85,6 +85,10 @@ def test_add_copies_a_clean_recipe_and_refuses_a_bad_one(tmp_path: Path) -> None
     assert run("add", str(good), "--into", str(into)).exit_code == 0
     good.write_text(CLEAN + "# changed\n")
     assert run("add", str(good), "--into", str(into)).exit_code == 2
+    ours = tmp_path / "glm-5.1-fp8.yaml"
+    ours.write_text(CLEAN)
+    assert run("add", str(ours), "--into", str(into)).exit_code == 2
+    assert [path.name for path in into.iterdir()] == ["good.yaml"]
     bad = tmp_path / "bad.yaml"
     bad.write_text(CLEAN + "mods: [mods/x]\n")
     assert run("add", str(bad), "--into", str(into)).exit_code == 1

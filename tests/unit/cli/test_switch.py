@@ -123,6 +123,7 @@ def test_local_runs_here_and_other_connectors_are_refused() -> None:
 
 
 CLUSTER = """\
+from lab import RECIPES
 from lockstep.deploy.checked import checked
 
 sparks = checked(
@@ -137,7 +138,7 @@ sparks = checked(
                 "fabric_address": address,
                 "fabric": {"socket": "eth0"},
                 "clusters": {"pair": {"hosts": ("spark-1.local", "spark-2.local")}},
-                "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+                "recipe_folders": (RECIPES,),
                 "targets": {"all": {**ALL, "cluster": "pair"}},
             },
         )

@@ -64,13 +64,11 @@ spark = checked(__file__, [("spark-1.local", {"operators": ("you",)})])
 
 
 @pytest.fixture
-def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository with its catalogue and group data, for one example."""
-    (tmp_path / "catalogue").symlink_to(ROOT / "catalogue")
+def repository(tmp_path: Path) -> Path:
+    """An owner's folder with this checkout's group data, for one example."""
     shutil.copytree(ROOT / "group_data", tmp_path / "group_data")
     (tmp_path / "inventories").mkdir()
     (tmp_path / "inventories/spark.py").write_text(PLAIN)
-    monkeypatch.setattr(inventory_file, "REPOSITORY", tmp_path)
     return tmp_path
 
 

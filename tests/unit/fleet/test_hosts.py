@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from a_probe import program
 
+from lockstep.core import product
 from lockstep.core.errors import InventoryError
 from lockstep.fleet import hosts
 from lockstep.fleet.login import Login
@@ -160,7 +161,16 @@ def test_a_deploy_is_pyinfra_s_own(inventory: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(subprocess, "run", run)
     assert hosts.deploy(inventory, ["a", "b"]) == 7
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
-    assert ran == [[pyinfra, "-y", "--limit", "a", "--limit", "b", str(inventory), "deploy.py"]]
+    words = [pyinfra, "-y", "--limit", "a", "--limit", "b"]
+    config, program = (str(product.OWNER / name) for name in ("config.py", "deploy.py"))
+    assert ran == [[*words, "--config", config, str(inventory), program]]
+
+
+def test_a_deploy_takes_the_owner_s_own_files_where_there_are_some(inventory: Path) -> None:
+    inventory.with_name("deploy.py").touch()
+    assert hosts.deploy_command(inventory)[-1] == "deploy.py"
+    inventory.with_name("config.py").touch()
+    assert hosts.deploy_command(inventory)[2:4] == ["--config", "config.py"]
 
 
 @pytest.mark.parametrize("words", ["can't open file", "can't find '__main__' module in"])

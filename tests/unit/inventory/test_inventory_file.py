@@ -433,7 +433,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for part in PARTS:
         source = REPOSITORY / part
         if source.is_dir():
-            shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, folder / part, symlinks=True, ignore=ignored)
         else:
             shutil.copy(source, folder / part)
     return folder
@@ -462,7 +463,7 @@ def damage(repository: Path, case: Case, port: int = 22) -> Path:
         "from lockstep.deploy.checked import checked\n"
         f"host = {case.host}\n"
         f"{case.names}"
-        f'site = {{"recipe_folders": ("catalogue/recipes", "few"), "ssh_port": {port}}}\n'
+        f'site = {{"recipe_folders": ("few",), "ssh_port": {port}}}\n'
         'site = checked(__file__, [("127.0.0.1", {**site, **host})])\n'
         f"{case.after}"
     )
@@ -480,7 +481,6 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
     name: str, repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = CASES[name]
-    monkeypatch.setattr(inventory, "REPOSITORY", repository)
     monkeypatch.setattr(templating, "FOLDER", repository / "templates")
     templating._environment.cache_clear()
     with pytest.raises(SystemExit) as ended:
@@ -510,9 +510,8 @@ THROUGH_PYINFRA = (
 
 
 def test_an_account_without_a_password_and_a_mirror_with_a_path_are_accepted(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path,
 ) -> None:
-    monkeypatch.setattr(inventory, "REPOSITORY", repository)
     host = {
         "engine": {"git": "ssh://git@example.org/v.git", "upstream": "git@example.org:v.git"},
         "sources": {
@@ -524,9 +523,8 @@ def test_an_account_without_a_password_and_a_mirror_with_a_path_are_accepted(
 
 
 def test_names_that_are_no_hosts_and_groups_of_the_files_own_hosts_are_accepted(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path,
 ) -> None:
-    monkeypatch.setattr(inventory, "REPOSITORY", repository)
     case = Case(
         "",
         names="from group_data.all import targets\n"

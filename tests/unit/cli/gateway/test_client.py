@@ -90,6 +90,7 @@ def test_wrong_use(inventory: Path, words: tuple[str, ...], said: str) -> None:
 
 
 CLUSTER = """\
+from lab import RECIPES
 from lockstep.deploy.checked import checked
 
 _big = {"recipe": "mistral-sglang-nx", "unit": "sglang-all", "overrides": {"tensor_parallel": 2}}
@@ -103,7 +104,7 @@ sparks = checked(
                 "fabric_address": address,
                 "fabric": {"socket": "eth0"},
                 "clusters": {"pair": {"hosts": ("spark-1", "spark-2")}},
-                "recipe_folders": ("catalogue/recipes", "lab/recipes"),
+                "recipe_folders": (RECIPES,),
                 "targets": {"all": {**_big, "cluster": "pair"}},
             },
         )

@@ -251,11 +251,13 @@ def test_what_cannot_be_resolved_leaves_the_lock_alone(
 def test_two_locks_in_one_inventory_are_refused() -> None:
     one, two = spark("spark1", lock="a.lock.yaml"), spark("spark2", lock="b.lock.yaml")
     with pytest.raises(LockstepError, match="spark1, spark2: the hosts of one inventory have one"):
-        inventories.lock_path("some", [one, two])
+        inventories.lock_path(Path("some.py"), [one, two])
 
 
 def test_an_inventory_has_a_lock_of_its_own_name() -> None:
-    assert inventories.lock_path("home", [PLAN]) == inventories.REPOSITORY / "home.lock.yaml"
+    for folder in ("/home/me/inventories", "/home/me"):
+        found = inventories.lock_path(Path(folder, "home.py"), [PLAN])
+        assert found == Path("/home/me/home.lock.yaml")
     spark_py = inventories.REPOSITORY / "inventories/spark.py"
     plans = inventories.load(spark_py)
-    assert inventories.lock_path("spark", plans).name == "lockstep.lock.yaml"
+    assert inventories.lock_path(spark_py, plans).name == "lockstep.lock.yaml"

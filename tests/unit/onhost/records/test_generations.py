@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from a_spark import pins_for, spark
 
-from group_data.all import targets
+from lab import RECIPES
+from lockstep.defaults import targets
 from lockstep.host.intended import Intended
 from lockstep.lock.pins import ImagePin, Pins
 from lockstep.onhost.core import errors, layout
@@ -24,8 +25,7 @@ TARGETS: dict[str, Any] = {**targets, "mistral": {"recipe": "mistral-sglang-nx",
 def intended(pins: Pins | None = None, start_timeout_s: int = 1800) -> Intended:
     """A host; among its recipes is one that borrows a file from another repository."""
     qwen = {**TARGETS["qwen"], "start_timeout_s": start_timeout_s}
-    folders = ("catalogue/recipes", "lab/recipes")
-    plan = spark(recipe_folders=folders, targets={**TARGETS, "qwen": qwen})
+    plan = spark(recipe_folders=(RECIPES,), targets={**TARGETS, "qwen": qwen})
     return Intended(plan, pins or pins_for(plan))
 
 

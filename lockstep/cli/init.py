@@ -1,0 +1,128 @@
+"""`lockstep init`: a folder of the owner's own, and a first look at its hosts."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import shlex
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lockstep.cli.shared import DONE, FINDINGS, has_errors
+from lockstep.core import product
+from lockstep.core.errors import InventoryError
+from lockstep.core.terminal import indented
+from lockstep.deploy import first_look, plan
+from lockstep.files.templating import render
+from lockstep.fleet.hosts import at_once, choose
+from lockstep.inventory import inventory_file
+
+_INVENTORY = "inventory.py"
+_NEXT = (
+    ("lockstep plan", "the models of each Spark, and whether they fit"),
+    ("lockstep deploy --dry", "what a deploy would change"),
+    ("lockstep deploy", "from DGX OS to serving"),
+)
+
+
+@click.command()
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@click.option(
+    "--user", help="The account on the Sparks.  [default: as ssh has it; your own name here]"
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    help="Where your files are written.  [default: the present folder]",
+)
+def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
+    """Begin a folder of your own for the Sparks HOST..., and look at each of them.
+
+    HOST is an address, a name of ~/.ssh/config, or @local for this machine. The folder gets an
+    inventory, deploy.py, config.py, recipes/ and .gitignore; nothing that is there is replaced.
+    The look changes nothing on a host, and no host key is accepted for you.
+
+    Exit codes: 0 done; 1 something is missing on a host, and the files are written; 2 wrong use.
+    """
+    found = {name: _data(name, user) for name in hosts}
+    if len(found) < len(hosts):
+        raise InventoryError("a host is named twice", found=" ".join(hosts))
+    for name, data in found.items():
+        inventory_file.plan(name, {**inventory_file.group_data(folder / _INVENTORY), **data})
+    files = _files(found)
+    _write(folder, files)
+    click.echo(f"Written to {folder}/: {', '.join(files)}\n")
+    good = _look(folder / _INVENTORY)
+    click.echo("\nNext:")
+    if folder != Path():
+        click.echo(f"  cd {shlex.quote(str(folder))}")
+    for command, what in _NEXT:
+        click.echo(f"  {command:<22} # {what}")
+    return DONE if good else FINDINGS
+
+
+def _data(name: str, user: str | None) -> dict[str, Any]:
+    operators = {"operators": (user or getpass.getuser(),)}
+    return {"ssh_user": user, **operators} if user and name != "@local" else operators
+
+
+def _files(hosts: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Path in the owner's folder → text."""
+    shown = [(_literal(name), _literal(data)) for name, data in hosts.items()]
+    copied = {
+        name: product.OWNER.joinpath(name.removeprefix(".")).read_text(encoding="utf-8")
+        for name in ("deploy.py", "config.py", "recipes/README.md", ".gitignore")
+    }
+    return {_INVENTORY: render(f"owner/{_INVENTORY}.j2", hosts=shown), **copied}
+
+
+def _literal(value: Any) -> str:
+    """A value as Python code, with the quotes that people use."""
+    if isinstance(value, dict):
+        inner = (f"{_literal(key)}: {_literal(each)}" for key, each in value.items())
+        return f"{{{', '.join(inner)}}}"
+    return f"({_literal(value[0])},)" if isinstance(value, tuple) else json.dumps(value)
+
+
+def _write(folder: Path, files: dict[str, str]) -> None:
+    # A folder of recipes that is there is the owner's too.
+    tops = dict.fromkeys(name.partition("/")[0] for name in files)
+    if there := [name for name in tops if os.path.lexists(folder / name)]:
+        raise InventoryError(
+            "nothing was written: some of it is there already",
+            where=str(folder.absolute()),
+            found=", ".join(there),
+            remedy="Move it away, or choose another folder with --folder.",
+        )
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def _look(inventory: Path) -> bool:
+    """Print what is seen of each host; whether nothing is missing."""
+    every, _ = choose(inventory)
+    downloads = plan.make(inventory).hosts[0].downloads
+    pins = first_look.expected(every, downloads)
+    weights = sum(item.size or 0 for item in downloads) / 1e9
+    good = True
+    for seen in at_once(partial(first_look.look, pins=pins), every):
+        missing = has_errors(seen.findings)
+        good = good and not missing
+        state = "something is missing" if missing else f"ready for {weights:.1f} GB of weights"
+        click.echo(f"{seen.host}: {state}" + (f" ({seen.what})" if seen.what else ""))
+        _print(seen)
+    return good
+
+
+def _print(seen: first_look.Seen) -> None:
+    for item in seen.findings:
+        mark = "missing" if item.severity == "error" else "warning"
+        indented(f"{mark}: {item.message}")
+        indented(f"→ {item.remedy}", 4)

@@ -1,0 +1,53 @@
+"""The whole stack, top to bottom: what `deploy.py` calls, a checkout's and an owner's."""
+
+from __future__ import annotations
+
+from pyinfra import config
+
+from tasks import (
+    base,
+    connection,
+    engine,
+    fabric,
+    firewall,
+    gateway,
+    images,
+    monitoring,
+    preflight,
+    services,
+    shared_keys,
+    sharing,
+    switch,
+    verify,
+    webui,
+    weights,
+)
+
+
+def deploy() -> None:
+    """Deploy everything to the current host."""
+    config.REQUIRE_PYINFRA_VERSION = "~=3.10"
+
+    connection.ask_at_terminal_only()
+    connection.tune()
+
+    # Each on its own line: pyinfra tells operations apart by the lines that call them.
+    preflight.preflight()
+    base.base()
+    firewall.firewall()
+    fabric.fabric()
+    sharing.opened()
+    engine.pytorch()
+    engine.vllm()
+    engine.flashinfer()
+    engine.checked()
+    images.images()
+    weights.weights()
+    shared_keys.shared_keys()
+    services.services()
+    gateway.gateway()
+    switch.switch()
+    webui.webui()
+    monitoring.monitoring()
+    sharing.closed()
+    verify.verify()

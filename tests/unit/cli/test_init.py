@@ -1,0 +1,113 @@
+"""`lockstep init`: the owner's folder, what is said of its hosts, and what it refuses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from over_ssh import invoked
+
+from lockstep.inventory import inventory_file
+
+SSH = """\
+echo "$*" >> "$(dirname "$0")/calls"
+echo 'Host key verification failed.' >&2
+exit 255
+"""
+FILES = [".gitignore", "config.py", "deploy.py", "inventory.py", "recipes", "recipes/README.md"]
+
+
+def init(folder: Path, *words: str) -> Result:
+    """`lockstep init WORDS`, where no host key is known."""
+    return invoked(folder.parent, SSH, "init", *words, "--folder", str(folder))
+
+
+def test_it_writes_a_folder_that_plan_and_deploy_can_use(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    done = init(folder, "spark-1.local", "10.0.0.2", "--user", "anna")
+    assert done.exit_code == 1, done.output
+    assert sorted(str(path.relative_to(folder)) for path in folder.rglob("*")) == FILES
+    plans = inventory_file.load(folder / "inventory.py")
+    assert [plan.name for plan in plans] == ["spark-1.local", "10.0.0.2"]
+    assert {plan.settings.operators for plan in plans} == {("anna",)}
+    assert [target.name for target in plans[0].targets] == ["qwen", "mistral", "mistral-vllm"]
+    lock = inventory_file.lock_path(folder / "inventory.py", plans)
+    assert lock == folder / "inventory.lock.yaml"
+    _, data = inventory_file.load_merged(folder / "inventory.py")
+    assert data["10.0.0.2"]["ssh_user"] == "anna"
+
+
+def test_of_each_host_it_says_what_is_missing_and_then_what_is_next(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    said = init(folder, "spark-1.local", "spark-2.local", "--user", "anna").output
+    for name in ("spark-1.local", "spark-2.local"):
+        assert f"{name}: something is missing\n  missing: its host key is not known here" in said
+        assert f"`ssh anna@{name}` shows the fingerprint" in " ".join(said.split())
+    assert said.partition("Next:\n")[2].split("\n")[:4] == [
+        f"  cd {folder}",
+        "  lockstep plan          # the models of each Spark, and whether they fit",
+        "  lockstep deploy --dry  # what a deploy would change",
+        "  lockstep deploy        # from DGX OS to serving",
+    ]
+
+
+def test_no_host_key_is_ever_accepted_for_anybody(tmp_path: Path) -> None:
+    init(tmp_path / "mine", "spark-1.local")
+    calls = (tmp_path / "bin/calls").read_text().splitlines()
+    assert calls
+    assert all("-o StrictHostKeyChecking=yes -o BatchMode=yes" in call for call in calls)
+
+
+def test_without_a_user_ssh_itself_decides(tmp_path: Path) -> None:
+    init(tmp_path / "mine", "spark-1.local")
+    assert "ssh_user" not in (tmp_path / "mine/inventory.py").read_text()
+
+
+@pytest.mark.parametrize("there", ["inventory.py", "deploy.py", "config.py", "recipes"])
+def test_nothing_is_replaced(there: str, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    folder.joinpath(there).symlink_to("nowhere")
+    done = init(folder, "spark-1.local")
+    assert done.exit_code == 2
+    assert f"some of it is there already; found {there}." in " ".join(done.stderr.split())
+    assert [path.name for path in folder.iterdir()] == [there]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["spark-1;id"], "is no name"),
+        (["-spark", "x"], "No such option"),
+        (["spark-1.local", "spark-1.local"], "a host is named twice"),
+        (["spark-1.local", "--user", "an na"], "operators"),
+        ([], "Missing argument 'HOST...'"),
+    ],
+)
+def test_wrong_use_writes_nothing(words: list[str], said: str, tmp_path: Path) -> None:
+    done = init(tmp_path / "mine", *words)
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "mine").exists()
+
+
+def test_pyinfra_itself_takes_the_folder_and_ends_before_it_connects_to_a_wrong_one(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "mine"
+    init(folder, "spark-1.invalid")
+    folder.joinpath("inventory.py").write_text("inventory = [\n")
+    done = subprocess.run(
+        [Path(sys.executable).with_name("pyinfra"), "-y", "inventory.py", "deploy.py"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "inventory.py:1: not valid Python" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,123 @@
+"""What is said of a host before its first deploy: ssh, sudo, and preflight's own judgement."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a_spark import GIB, healthy, spark
+from over_ssh import environment
+
+from lockstep.deploy.first_look import Seen, expected, look
+from lockstep.deploy.plan import Download
+from lockstep.fleet.hosts import Host
+
+PLAN = spark("spark-1.local")
+SPARK = Host(PLAN, {"ssh_user": "anna"})
+MODELS = [Download(model, "hub", 40 * 10**9) for model in healthy(PLAN, 0)["models"]]
+SSH = """\
+case "$*" in
+  *"sudo -n true") {sudo} ;;
+  *) cat > /dev/null; cat "$(dirname "$0")/answer.json" ;;
+esac
+"""
+ASKS = "echo 'sudo: a password is required' >&2; exit 1"
+
+
+def seen(folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any) -> Seen:
+    """What is seen of a Spark as NVIDIA ships it, but for these facts."""
+    monkeypatch.setenv("PATH", environment(folder, SSH.format(sudo=sudo))["PATH"])
+    told = {**healthy(PLAN, time.time()), **facts}
+    document = {"answers": {"preflight": told}, "faults": {}}
+    (folder / "bin/answer.json").write_text(json.dumps(document))
+    return look(SPARK, expected([SPARK], MODELS))
+
+
+def test_a_new_spark_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = seen(tmp_path, monkeypatch)
+    assert found.findings == []
+    says = "aarch64, DGX OS 7.2.3, driver 580.95.05, 3000 GiB free"
+    assert (found.host, found.what) == ("spark-1.local", says)
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "remedy"),
+    [
+        (
+            "No ED25519 host key is known for spark-1.local and you have requested strict "
+            "checking.\nHost key verification failed.",
+            "its host key is not known here yet",
+            "`ssh anna@spark-1.local` shows the fingerprint. Accept it if `ssh-keygen -lf ",
+        ),
+        (
+            "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            "its host key is another than the one known here",
+            "Only if it was installed anew: `ssh-keygen -R spark-1.local`, then `ssh anna@",
+        ),
+        (
+            "anna@spark-1.local: Permission denied (publickey,password).",
+            "it lets no key of yours log in",
+            "`ssh-copy-id anna@spark-1.local` brings yours there.",
+        ),
+        (
+            "ssh: Could not resolve hostname spark-1.local: Name or service not known",
+            "nobody here knows its name",
+            "Name its address instead, or put the name into ~/.ssh/config.",
+        ),
+        (
+            "ssh: connect to host spark-1.local port 22: No route to host",
+            "no connection: ssh: connect to host spark-1.local port 22: No route to host",
+            "Is it on, in this network, and does `ssh anna@spark-1.local` reach it?",
+        ),
+    ],
+)
+def test_what_keeps_ssh_from_a_host_is_named_with_its_remedy(
+    said: str, message: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = seen(tmp_path, monkeypatch, sudo=f"echo '{said}' >&2; exit 255")
+    (only,) = found.findings
+    assert (only.code, only.severity, only.message) == ("no-login", "error", message)
+    assert only.remedy.startswith(remedy)
+    assert found.what == ""
+
+
+def test_without_sudo_the_machine_is_judged_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disks = {path: {"device": 1, "free": 30 * GIB} for path in healthy(PLAN, 0)["disks"]}
+    # Docker does not answer an account without rights.
+    found = seen(tmp_path, monkeypatch, ASKS, disks=disks, docker={"fault": "denied"})
+    assert [item.code for item in found.findings] == ["disk-short", "no-sudo"]
+    assert found.findings[1].remedy == (
+        "`ssh -t anna@spark-1.local sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "
+        "`anna ALL=(ALL) NOPASSWD: ALL`."
+    )
+    assert "30.0 GiB free" in found.findings[0].message
+
+
+def test_the_disk_must_hold_the_models_before_there_is_a_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(item.size or 0 for item in MODELS)
+    free = int(size / GIB + PLAN.settings.expected.free_disk_gib) * GIB
+    disks = {path: {"device": 1, "free": free} for path in healthy(PLAN, 0)["disks"]}
+    assert [item.code for item in seen(tmp_path, monkeypatch, disks=disks).findings] == [
+        "disk-short"
+    ]
+
+
+def test_another_architecture_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (found,) = seen(tmp_path, monkeypatch, architecture="x86_64").findings
+    assert (found.severity, found.message) == ("warning", "it is x86_64, expected aarch64")
+
+
+def test_preflight_itself_speaks_of_what_stands_in_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    updates = {"once": {"state": "enabled", "running": True, "done": False}}
+    told = {**updates, "daily": [], "holder": None}
+    (found,) = seen(tmp_path, monkeypatch, updates=told).findings
+    assert found.code == "upgrade-pending"

@@ -1,0 +1,163 @@
+"""The wheel alone, in an environment elsewhere: it has every file, it plans and deploys.
+
+Building asks PyPI for setuptools, as installing the checkout does; packages that Lockstep needs are
+those of this environment.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+UV = Path(sys.executable).with_name("uv")
+FOLDERS = ("lockstep", "tasks", "templates", "catalogue", "group_data")
+FILES = ("deploy.py", "config.py", "pyproject.toml", "README.md", "LICENSE")
+_PYINFRA = "#!{python}\nimport sys\nfrom pyinfra_cli.main import main\nsys.exit(main())\n"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy, for a build leaves files behind."""
+    source = tmp_path_factory.mktemp("source")
+    for name in FOLDERS:
+        ignored = ignore_patterns("__pycache__")
+        copytree(ROOT / name, source / name, symlinks=True, ignore=ignored)
+    for name in FILES:
+        copy(ROOT / name, source / name)
+    build = [UV, "build", "--quiet", "--wheel", "--out-dir", source / "dist", source]
+    subprocess.run(build, check=True)
+    (found,) = (source / "dist").glob("*.whl")
+    return found
+
+
+class Installed:
+    """The wheel in an environment of its own, and a folder that is far from the checkout."""
+
+    def __init__(self, wheel: Path, folder: Path) -> None:
+        self._bin, self.home = folder / "venv/bin", folder / "home"
+        self.home.mkdir()
+        python = self._bin / "python"
+        venv = [sys.executable, "-m", "venv", "--without-pip", folder / "venv"]
+        subprocess.run(venv, check=True)
+        install = [UV, "pip", "install", "--quiet", "--offline", "--no-deps", "--python", python]
+        subprocess.run([*install, wheel], check=True)
+        # Packages alone: a checkout that is installed there by a .pth of its own stays unseen.
+        (place,) = (folder / "venv/lib").glob("python*/site-packages")
+        (place / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        pyinfra = self._bin / "pyinfra"
+        pyinfra.write_text(_PYINFRA.format(python=python))
+        pyinfra.chmod(0o755)
+
+    def run(self, program: str, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command in the home folder, as somebody without the checkout types it."""
+        path = f"{self._bin}:/usr/bin:/bin"
+        return subprocess.run(
+            [self._bin / program, *words],
+            cwd=self.home,
+            # Nothing else of this test's own environment is handed on.
+            env={"HOME": str(self.home), "PATH": path},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(wheel, tmp_path_factory.mktemp("elsewhere"))
+
+
+@pytest.fixture(scope="module")
+def begun(installed: Installed) -> subprocess.CompletedProcess[str]:
+    """`lockstep init` with a host that nobody knows."""
+    return installed.run("lockstep", "init", "spark-1.invalid", "--user", "me")
+
+
+def expected() -> dict[str, bytes]:
+    """Path in the wheel → content, of everything that a checkout reads."""
+    found = {
+        f"lockstep/{name}" if name in ("templates", "catalogue") else name: ROOT / name
+        for name in ("lockstep", "tasks", "templates", "catalogue")
+    }
+    files = {
+        f"{top}/{path.relative_to(folder)}": path
+        for top, folder in found.items()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    return {name: path.read_bytes() for name, path in files.items()}
+
+
+def test_every_file_that_a_checkout_reads_is_in_the_wheel_and_nothing_besides(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        has = {name: archive.read(name) for name in archive.namelist() if "dist-info/" not in name}
+    wanted = expected()
+    assert sorted(wanted) == sorted(has)
+    assert [name for name, content in wanted.items() if has[name] != content] == []
+    assert has["lockstep/defaults.py"] == (ROOT / "group_data/all.py").read_bytes()
+
+
+def test_it_runs_without_a_checkout(installed: Installed) -> None:
+    done = installed.run("lockstep", "--version")
+    assert (done.returncode, done.stderr) == (0, "")
+    where = installed.run("python", "-c", "import lockstep, tasks; print(lockstep, tasks)")
+    assert str(ROOT) not in where.stdout + where.stderr
+    helps = installed.run("lockstep", "--help").stdout
+    assert "init" in helps
+    assert "Stand-in" not in helps
+
+
+def test_it_begins_a_folder_where_no_host_is_reached(
+    installed: Installed, begun: subprocess.CompletedProcess[str]
+) -> None:
+    assert begun.returncode == 1, begun.stderr
+    assert "spark-1.invalid: something is missing" in begun.stdout
+    assert (installed.home / "inventory.py").is_file()
+
+
+def test_the_folder_is_planned_with_the_catalogue_of_the_wheel(
+    installed: Installed, begun: subprocess.CompletedProcess[str]
+) -> None:
+    done = installed.run("lockstep", "plan", "inventory.py")
+    assert done.returncode == 0, done.stderr
+    assert "mistral-small-4-119b-nvfp4-sglang-eagle" in done.stdout
+    assert "To fetch: 95.1 GB" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("lockstep", "deploy", "-i", "inventory.py"), ("pyinfra", "inventory.py", "deploy.py")],
+)
+def test_a_deploy_begins_and_says_that_no_host_is_reached(
+    words: tuple[str, ...], installed: Installed, begun: subprocess.CompletedProcess[str]
+) -> None:
+    done = installed.run(*words, *(("-y",) if words[0] == "pyinfra" else ()))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "spark-1.invalid" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_owners_own_recipes_and_group_data_are_read(
+    installed: Installed, begun: subprocess.CompletedProcess[str]
+) -> None:
+    name = "qwen3.6-35b-a3b-fp8"
+    text = (ROOT / f"catalogue/recipes/{name}.yaml").read_text()
+    (installed.home / "recipes/my-own.yaml").write_text(text)
+    (installed.home / "group_data").mkdir()
+    (installed.home / "group_data/all.py").write_text(
+        "from lockstep.defaults import targets as _targets\n"
+        'targets = {**_targets, "own": {"recipe": "my-own", "unit": "own", "port": 30007}}\n'
+    )
+    done = installed.run("lockstep", "plan", "inventory.py")
+    assert "own: my-own" in done.stdout, done.stderr
