@@ -16,6 +16,7 @@ _OWN = (
 )
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in _OWN},
+    "update": "lockstep.cli.lock",
     **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
     **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from lockstep.core.terminal import clock_text
@@ -26,8 +26,14 @@ _UNREACHED = re.compile(
 )
 
 
-def done(course: Course, inventory: str, now: float) -> Iterator[str]:
-    """The models that serve, how to start one, page and chat; before them what people must know."""
+def done(course: Course, typed: Callable[..., str], now: float) -> Iterator[str]:
+    """The models that serve, how to start one, page and chat; before them what people must know.
+
+    Args:
+        course: The run.
+        typed: Gives the command to type of words of `lockstep`.
+        now: Seconds of the clock of `course.began`.
+    """
     outcomes = [each for each in course.outcomes if each.snapshot]
     names = ", ".join(each.name for each in outcomes)
     yield from _notes(course)
@@ -46,7 +52,7 @@ def done(course: Course, inventory: str, now: float) -> Iterator[str]:
     yield f"{what}, {took}. {names} {verb}: {', '.join(models)}. {said}"
     first = next((name for name in models if name not in running), models[0] if models else "")
     if first:
-        yield f"Start one:  lockstep switch {inventory} {first}"
+        yield f"Start one:  {typed('switch', first)}"
     yield _addresses(outcomes)
 
 

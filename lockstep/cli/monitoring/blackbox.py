@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import choose, read
 from lockstep.monitoring.blackbox import Story, story
