@@ -31,7 +31,7 @@ _CHECK = click.option(
 @_CHECK
 @AS_JSON
 def update(inventory: Path, names: tuple[str, ...], dry: bool, check: bool, as_json: bool) -> int:
-    """Move the locked version of each NAME to the newest; without NAME of all.
+    """Move locked versions to the newest: of each NAME, or of all.
 
     NAME is an environment, package, repository, image or model, or `precompiled`. All else stays
     where that is possible. It writes the lock file and contacts no Spark: `lockstep deploy` brings
@@ -49,7 +49,7 @@ def update(inventory: Path, names: tuple[str, ...], dry: bool, check: bool, as_j
 @_CHECK
 @AS_JSON
 def lock(inventory: Path, dry: bool, check: bool, as_json: bool) -> int:
-    """Lock the exact versions of everything in the inventory, anew.
+    """Lock the exact versions of everything, anew.
 
     The command asks package indexes, git servers, registries and the hub, through the mirrors and
     the proxy of the deploy, and writes the lock file. It contacts no Spark. It names everything

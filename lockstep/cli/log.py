@@ -35,7 +35,7 @@ def log(
     verbose: bool,
     as_json: bool,
 ) -> int:
-    """Show deploys, switches and keys of the Sparks of the inventory, oldest first.
+    """Show deploys, switches and keys, oldest first.
 
     The lines are those of each Spark's own journal, which forgets old ones. Times are in UTC.
 

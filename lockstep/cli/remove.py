@@ -71,7 +71,7 @@ def remove(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Take Lockstep off every Spark of the inventory.
+    """Take Lockstep off every Spark.
 
     First it shows of each Spark what goes, what stays, and what cannot be known. Then models are
     stopped, and everything goes that a deploy brought: units, files, packages, images, models,

@@ -43,7 +43,7 @@ def switch(
     dry: bool,
     verbose: bool,
 ) -> int:
-    """Make TARGET (or none) hot on every Spark of the inventory.
+    """Make TARGET (or none) hot on every Spark.
 
     All hosts switch at once, and each rolls back on its own. A terminal shows what each is at, and
     at the end stands one line per host. A lost connection ends only the display. With `cancel` as

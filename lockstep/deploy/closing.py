@@ -53,7 +53,7 @@ def done(course: Course, typed: Callable[..., str], now: float) -> Iterator[str]
     first = next((name for name in models if name not in running), models[0] if models else "")
     if first:
         yield f"Start one:  {typed('switch', first)}"
-    yield _addresses(outcomes)
+    yield _addresses(outcomes, typed)
 
 
 def _notes(course: Course) -> Iterator[str]:
@@ -61,21 +61,16 @@ def _notes(course: Course) -> Iterator[str]:
         yield f"Note: {text}"
 
 
-def _addresses(outcomes: Sequence[HostOutcome]) -> str:
+def _addresses(outcomes: Sequence[HostOutcome], typed: Callable[..., str]) -> str:
     kinds = [name for name in ("page", "chat") if outcomes[0].snapshot[name]]
     shown = {
         name: list(dict.fromkeys(each.snapshot[name] for each in outcomes if each.snapshot[name]))
         for name in kinds
     }
     text = "   ".join(f"{name.capitalize()}: {', '.join(urls)}" for name, urls in shown.items())
-    inside = [url for urls in shown.values() for url in urls if is_loopback(_host(url))]
-    if not inside:
+    if not any(is_loopback(_host(url)) for urls in shown.values() for url in urls):
         return text
-    ssh = str(outcomes[0].snapshot["ssh"])
-    if not ssh.startswith("ssh "):
-        return f"{text}   (on each host itself)"
-    ports = " ".join(f"-L {urlsplit(url).port}:{url.partition('//')[2]}" for url in inside)
-    return f"{text}   (here after: {ssh} -N {ports})"
+    return f"{text}   (on this machine: {typed('open')})"
 
 
 def _host(url: str) -> str:

@@ -22,6 +22,7 @@ from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
 from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, found
 from lockstep.cli.shared import DONE, UNUSABLE, print_json
+from lockstep.fleet.tunnel import tunnel
 from lockstep.onhost.rollout.technical import TOKENS
 
 
@@ -117,7 +118,8 @@ def _bench(
         key = place.secret(hot.api_key_file)
     about, expected, vision = of_host(place, hot, inventory.stem)
     urls = hot.engine_url or hot.url, hot.url
-    with reach.tunnel(place.where, urls) as (engine, api):
+    with tunnel(place.where, urls) as there:
+        engine, api = there.urls[0], there.urls[-1]
         client = Client(engine, hot.model, key)
         seen = _seen(client, place.where.name, "`switch.sh status` there says how it fares.")
         bench = Bench(client, expected, lambda: place.look(hot.engine), context=seen.context)

@@ -31,7 +31,7 @@ from lockstep.inventory.bound_targets import AUTO
 def client(
     program: str, inventory: Path, key_file: Path | None, host: str | None, model: str
 ) -> None:
-    """Print the configuration of PROGRAM for the gateway of the inventory.
+    """Print the configuration of PROGRAM for the gateway.
 
     Standard output is the file itself, standard error says where it goes and what else is needed.
     No key is printed: the program reads it from --key-file, or from a variable. This contacts no

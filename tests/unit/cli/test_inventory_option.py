@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "key add": "anna",
     "key list": "",
     "key revoke": "anna",
-    **dict.fromkeys(("lock", "log", "plan", "remove", "rollback", "status"), ""),
+    **dict.fromkeys(("lock", "log", "open", "plan", "remove", "rollback", "status"), ""),
     "switch": "qwen",
     "update": "",
 }
