@@ -13,10 +13,11 @@ from typing import Any
 
 import click
 
+from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.plan import print_plan
 from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, has_errors
 from lockstep.core import terminal
-from lockstep.core.errors import LockstepError, paragraph
+from lockstep.core.errors import paragraph
 from lockstep.deploy import child, closing, events
 from lockstep.deploy.course import Course
 from lockstep.deploy.logs import new_log
@@ -27,20 +28,10 @@ from lockstep.inventory import inventory_file as inventories
 
 #: As a shell has it.
 INTERRUPTED = 130
-DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
 
 
 @click.command()
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path),
-    envvar="LOCKSTEP_INVENTORY",
-    default=DEFAULT,
-    show_default="inventories/spark.py",
-    show_envvar=True,
-    help="The hosts.",
-)
+@INVENTORY
 @LIMIT
 @click.option(
     "--dry",
@@ -67,12 +58,6 @@ def deploy(
     """
     if diff and not dry:
         raise click.UsageError("--diff shows what differs, and goes with --dry")
-    if not inventory.is_file():
-        raise LockstepError(
-            "there is no such inventory",
-            where=str(inventory),
-            remedy="Name one with -i FILE; inventories/spark.py is the one to copy.",
-        )
     if limit:
         choose(inventory, limit)
     if dry:
@@ -94,7 +79,7 @@ def deploy(
         code, interrupted = child.follow(argv, folder, environment, log, view)
     view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
-    for text in _end(view, code, interrupted, _short_path(inventory), dry, different, keep_hot):
+    for text in _end(view, code, interrupted, dry, different, keep_hot):
         _print(text)
     if interrupted:
         return INTERRUPTED
@@ -141,13 +126,12 @@ def _end(
     view: Plain,
     code: int,
     interrupted: bool,
-    inventory: str,
     dry: bool,
     log: Sequence[str] | None,
     keep_hot: bool,
 ) -> Iterator[str]:
     course = view.course
-    command = f"lockstep deploy -i {inventory}"
+    command = typed("deploy")
     if interrupted:
         at = course.step or "checks"
         yield f"Ended by Ctrl-C at: {at}. `{command}` goes on from there."
@@ -158,7 +142,7 @@ def _end(
     elif dry:
         yield from closing.dry(course, log, keep_hot)
     else:
-        yield from closing.done(course, inventory, time.monotonic())
+        yield from closing.done(course, typed, time.monotonic())
 
 
 def _short_path(path: Path) -> str:

@@ -17,8 +17,20 @@ _OWN = (
 )
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in _OWN},
-    **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
+    "update": "lockstep.cli.lock",
+    **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key", "open")},
     **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
+}
+
+_EVERY_DAY = (
+    *("init", "deploy", "status", "switch", "log", "diff", "rollback", "update", "key", "open"),
+)
+#: Heading of the first help → its commands, in this order.
+GROUPS = {
+    "Every day": _EVERY_DAY,
+    "Models": ("plan", "recipe", "model", "adopt", "bench", "client", "lock"),
+    "Care and trouble": (*("backup", "gc", "remove", "cluster", "alert", "blackbox", "evidence"),),
+    "For developers": ("lab",),
 }
 
 
@@ -27,6 +39,19 @@ class _Lockstep(LazyGroup):
 
     Errors that are the user's end with one paragraph and exit code 2, not a traceback.
     """
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their groups, those of every day first."""
+        wide = max(map(len, self.modules))
+        for heading, names in GROUPS.items():
+            with formatter.section(heading):
+                commands = ((name, self.get_command(context, name)) for name in names)
+                rows = [
+                    (f"{name:{wide}}", each.get_short_help_str(formatter.width - wide - 6))
+                    for name, each in commands
+                    if each
+                ]
+                formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +20,6 @@ from lockstep.core.terminal import console, indented
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
 
-INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
 LIMIT = click.option(
     "--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated."
 )

@@ -62,7 +62,7 @@ def test_a_deploy_that_changes_nothing_is_five_lines(
     assert result.exit_code == 0
     assert lines(result) == [
         "Nothing to change, 0:00. spark1, spark2 serve: qwen, mistral. Hot on spark1: qwen.",
-        "Start one:  lockstep switch spark.py mistral",
+        "Start one:  lockstep switch mistral -i spark.py",
         "Page: https://10.0.0.11:8443",
     ]
     (log,) = (folder / "state").rglob("*.log")
@@ -252,6 +252,6 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
     assert done.wait() == 0
     text = output.decode()
     assert "✓ checks   ✓ packages" in text
-    assert "Start one:  lockstep switch spark.py" in text
+    assert "Start one:  lockstep switch" in text
     assert "\x1b[3" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0

@@ -99,8 +99,8 @@ PINS = Pins(
 TORCH, VISION = PINS.python["engine"].packages
 TEXT = f"""\
 # What every branch, tag, range and revision stands for. Every host gets exactly this.
-# Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for
-# what has no entry yet. Keep it under version control.
+# Written by `lockstep update [NAME]`, which moves all of it or one thing, and by a deploy for what
+# has no entry yet. Keep it under version control.
 version: 1
 python:
   engine:
