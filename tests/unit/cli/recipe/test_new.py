@@ -26,6 +26,7 @@ from lab.hub.hub import ACCEPTED_TOKEN, HubServer
 from lab.hub.hub_store import StoredFile
 from lab.hub.safetensors import Tensor
 from lockstep.cli.main import main
+from lockstep.fit import catalogue
 from lockstep.inventory.inventory_file import load as load_inventory
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe, load
@@ -90,7 +91,7 @@ _targets = {
         "port": 30004,
     }
 }
-_data = {"recipe_folders": ("catalogue/recipes", %r), "accept_licences": ("CC-BY-NC-4.0",)}
+_data = {"recipe_folders": (%r, %r), "accept_licences": ("CC-BY-NC-4.0",)}
 sparks = [("spark-1", {**_data, "targets": _targets})]
 """
 
@@ -459,7 +460,7 @@ def inventory(hub: Hub) -> Path:
     folder = Path("recipes").absolute()
     folder.mkdir(exist_ok=True)
     path = Path("sparks.py")
-    text = INVENTORY % str(folder)
+    text = INVENTORY % (str(catalogue.FOLDER / "recipes"), str(folder))
     path.write_text(text.replace("_data = {", f'_data = {{"sources": {{"hub": "{hub.url}"}}, '))
     return path
 
