@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lockstep.authoring.weights import Weights, scheme
+from lockstep.core.errors import RecipeError
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.fit import model_of
 from lockstep.onhost.engines import ENGINES
@@ -85,7 +86,12 @@ def stored(recipe: Recipe, catalogue: Catalogue) -> str:
 
 
 def _usual(weights: Weights, recipes: Mapping[str, Recipe]) -> Recipe:
-    """A recipe with the image that most recipes of the engine have."""
+    """A recipe with the image that most recipes of the engine have. RecipeError without any."""
     own = [each for each in recipes.values() if each.engine is weights.engine and each.container]
+    if not own:
+        raise RecipeError(
+            f"no recipe of the catalogue names an image of {weights.engine.title}",
+            remedy="Write the recipe by hand (docs/recipes.md).",
+        )
     image = Counter(each.container for each in own).most_common(1)[0][0]
     return next(each for each in own if each.container == image)

@@ -71,30 +71,29 @@ def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, .
 def configuration(start: bytes) -> Mapping[str, Any]:
     """What the start of a first part says of the model, in the words of a `config.json`.
 
-    {} where it is no GGUF, and where the model has layers other than grouped-query attention.
+    {} where it is no GGUF, and where its layers differ or are not grouped-query attention alone.
     """
     said = _metadata(start)
     prefix = f"{said.get('general.architecture')}."
     own = {key.removeprefix(prefix): said[key] for key in said if key.startswith(prefix)}
-    if any(key.startswith(_OTHER) for key in own):
+    if any(key.startswith(_OTHER) or (key in _SAME and own[key] is None) for key in own):
         return {}
     return {_SAME[key]: value for key, value in own.items() if key in _SAME}
 
 
 def _metadata(start: bytes) -> dict[str, Any]:
-    """Scalars and texts by key, as far as they stand in ``start``; arrays end it."""
+    """What stands before the tokenizer's, by key; a list is None. {} where ``start`` breaks off."""
     found: dict[str, Any] = {}
     reader = _Reader(start)
     try:
         magic, _, _, count = reader.take("4sIQQ")
         for _ in range(count if magic == b"GGUF" else 0):
             key, (kind,) = reader.text(), reader.take("I")
-            if kind == _ARRAY:
-                # Per layer, or of the tokenizer: nothing that `configuration` reads stands behind.
+            if key.startswith("tokenizer."):
                 break
-            found[key] = reader.text() if kind == _STRING else reader.take(_SCALARS[kind])[0]
-    except (struct.error, KeyError, UnicodeDecodeError):
-        pass
+            found[key] = reader.value(kind)
+    except (struct.error, KeyError, UnicodeDecodeError, RecursionError):
+        return {}
     return found
 
 
@@ -113,3 +112,13 @@ class _Reader:
         (length,) = self.take("Q")
         (raw,) = self.take(f"{min(length, len(self.data))}s")
         return bytes(raw).decode()
+
+    def value(self, kind: int) -> Any:
+        if kind == _STRING:
+            return self.text()
+        if kind != _ARRAY:
+            return self.take(_SCALARS[kind])[0]
+        inner, count = self.take("IQ")
+        for _ in range(count):
+            self.value(inner)
+        return None

@@ -70,9 +70,18 @@ def test_the_start_of_a_file_tells_of_its_layers() -> None:
     }
 
 
-@pytest.mark.parametrize("data", [b"", b"GGUF", b"no such thing", start(), bytes(4096)])
+# Lists in lists without an end.
+DEEP = start()[:24] + b"\1" + bytes(7) + b"a" + b"\t\0\0\0" + (b"\t\0\0\0\1" + bytes(7)) * 9999
+
+
+@pytest.mark.parametrize("data", [DEEP, b"", b"GGUF", b"no such thing", start()[:200], bytes(4096)])
 def test_a_start_that_is_none_or_breaks_off_is_no_fault(data: bytes) -> None:
-    assert configuration(data[:60]) == {}
+    assert configuration(data) == {}
+
+
+def test_lists_are_passed_over_and_layers_that_differ_are_not_guessed() -> None:
+    assert configuration(start(feed_forward_length=[1, 2]))["num_hidden_layers"] == 32
+    assert configuration(start(**{"attention.head_count_kv": [8, 4]})) == {}
 
 
 def test_layers_of_other_kinds_are_not_guessed() -> None:
