@@ -37,6 +37,34 @@ class Guard:
 
 GUARDS = (
     Guard(
+        "lockstep init replaces nothing",
+        "lockstep/cli/init.py",
+        "if there := [name for name in tops if os.path.lexists(folder / name)]:",
+        "if there := [name for name in tops if False]:",
+        "tests/unit/cli/test_init.py",
+    ),
+    Guard(
+        "an inventory brings pyinfra the defaults, strict checks of host keys among them",
+        "lockstep/deploy/checked.py",
+        "{**inventory.group_data(path), INVENTORY_FILE: str(path)}",
+        "{INVENTORY_FILE: str(path)}",
+        "tests/unit/cli/test_init.py",
+    ),
+    Guard(
+        "a host whose sudo asks for a password is not called ready",
+        "lockstep/deploy/first_look.py",
+        "found = [] if sudo else [_no_sudo(host)]",
+        "found: list[Finding] = []",
+        "tests/unit/deploy/test_first_look.py",
+    ),
+    Guard(
+        "the disk is judged by the sizes that the catalogue knows",
+        "lockstep/deploy/first_look.py",
+        "sizes.get(name, 0)),)",
+        "0),)",
+        "tests/unit/deploy/test_first_look.py",
+    ),
+    Guard(
         "what a host said beside another deploy is asked again",
         "tasks/run.py",
         "            if deploy_lock.waited(each):\n                facts.ask_all(each, every)\n",

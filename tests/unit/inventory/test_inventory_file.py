@@ -443,7 +443,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def repository(tmp_path: Path, whole: Path) -> Path:
     """The same files, to be damaged."""
-    shutil.copytree(whole, tmp_path, copy_function=os.link, dirs_exist_ok=True)
+    shutil.copytree(whole, tmp_path, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
     for folder in ("inventories", "few"):
         (tmp_path / folder).mkdir()
     for name, port in {"a": 8000, "b": 8001}.items():
