@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from lockstep.cli.inventory_option import INVENTORY, typed
-from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE
+from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE
 from lockstep.core import terminal
 from lockstep.core.errors import paragraph
 from lockstep.deploy import child, closing, events
@@ -23,9 +23,6 @@ from lockstep.deploy.logs import new_log
 from lockstep.deploy.plain import Plain
 from lockstep.fleet.hosts import choose, deploy_command
 from lockstep.inventory import inventory_file as inventories
-
-#: As a shell has it.
-INTERRUPTED = 130
 
 
 @click.command()
@@ -47,8 +44,8 @@ def deploy(inventory: Path, limit: Sequence[str], dry: bool, diff: bool, yes: bo
     """
     if diff and not dry:
         raise click.UsageError("--diff shows what differs, and goes with --dry")
-    if limit:
-        choose(inventory, limit)
+    # An inventory without hosts would be a deploy to nobody, which went well.
+    choose(inventory, limit)
     began = time.monotonic()
     course = Course(began)
     options = ["--dry", *(["--diff"] if diff else [])] if dry else ["-y"]

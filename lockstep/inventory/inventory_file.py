@@ -211,7 +211,8 @@ def tree(path: Path) -> ast.Module:
         return module
     except SyntaxError as fault:
         raise InventoryError(
-            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
+            f"not valid Python: {fault.msg}",
+            where=f"{path.name}:{fault.lineno}" if fault.lineno else path.name,
         ) from fault
     except UnicodeDecodeError as fault:
         raise InventoryError("the file is not UTF-8 text", where=str(path)) from fault

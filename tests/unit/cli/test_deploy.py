@@ -23,13 +23,15 @@ from lockstep.deploy.summary import HostOutcome
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
 OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
+INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an inventory, and logs of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "spark.py").write_text("", encoding="utf-8")
+    (tmp_path / "spark.py").write_text(INVENTORY, encoding="utf-8")
     return tmp_path
 
 
