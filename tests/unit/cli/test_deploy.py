@@ -70,6 +70,17 @@ def test_a_deploy_that_changes_nothing_is_five_lines(
     assert log.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_only_the_spark_reaches_is_opened_by_a_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = events.Over([good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")])
+    said = [events.Started(["spark1"]), events.Ready(), over]
+    assert lines(deployed(folder, monkeypatch, said))[-1] == (
+        "Page: http://127.0.0.1:8090   Chat: http://10.0.0.11:8080   "
+        "(on this machine: lockstep open -i spark.py)"
+    )
+
+
 def test_each_stage_that_changed_something_is_a_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
