@@ -15,7 +15,7 @@ import click
 
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.plan import print_plan
-from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, has_errors
+from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, has_errors
 from lockstep.core import terminal
 from lockstep.core.errors import paragraph
 from lockstep.deploy import child, closing, events
@@ -25,9 +25,6 @@ from lockstep.deploy.plain import Plain
 from lockstep.deploy.plan import make
 from lockstep.fleet.hosts import KEEP_HOT, choose, deploy_command
 from lockstep.inventory import inventory_file as inventories
-
-#: As a shell has it.
-INTERRUPTED = 130
 
 
 @click.command()
@@ -58,8 +55,8 @@ def deploy(
     """
     if diff and not dry:
         raise click.UsageError("--diff shows what differs, and goes with --dry")
-    if limit:
-        choose(inventory, limit)
+    # An inventory without hosts would be a deploy to nobody, which went well.
+    choose(inventory, limit)
     if dry:
         made = make(inventory)
         print_plan(made, limit)

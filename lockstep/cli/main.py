@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
+from lockstep.cli.shared import DONE, INTERRUPTED, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
@@ -59,6 +59,9 @@ class _Lockstep(LazyGroup):
         except LockstepError as fault:
             click.echo(paragraph(f"lockstep: {fault}"), err=True)
             code = UNUSABLE
+        except KeyboardInterrupt:
+            click.echo("Ended by Ctrl-C.", err=True)
+            code = INTERRUPTED
         context.exit(code or DONE)
 
 
@@ -75,7 +78,8 @@ def main() -> None:
 
     `lockstep deploy` is the deploy; `pyinfra inventories/spark.py deploy.py` is the same, in full.
 
-    Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell.
+    Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell;
+    130 ended by Ctrl-C.
     """
 
 

@@ -19,6 +19,8 @@ from lockstep.core.findings import Finding
 from lockstep.core.terminal import console, indented
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
+#: Ended by Ctrl-C, as a shell has it.
+INTERRUPTED = 130
 
 LIMIT = click.option(
     "--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated."

@@ -25,13 +25,15 @@ from lockstep.deploy.summary import HostOutcome
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
 OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
+INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an inventory, and logs of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "spark.py").write_text("", encoding="utf-8")
+    (tmp_path / "spark.py").write_text(INVENTORY, encoding="utf-8")
     return tmp_path
 
 
@@ -83,6 +85,17 @@ def test_an_empty_host_is_told_of_before_the_first_change(
     first, second, *_ = lines(deployed(folder, monkeypatch, said))
     assert first.startswith("spark2 was deployed to before, and nothing of it is there")
     assert second == "  weights: 68.0 GB, 1 from spark1"
+
+
+def test_what_only_the_spark_reaches_is_opened_by_a_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = events.Over([good("spark1", page="http://127.0.0.1:8090", chat="http://10.0.0.11:8080")])
+    said = [events.Started(["spark1"]), events.Ready(), over]
+    assert lines(deployed(folder, monkeypatch, said))[-1] == (
+        "Page: http://127.0.0.1:8090   Chat: http://10.0.0.11:8080   "
+        "(on this machine: lockstep open -i spark.py)"
+    )
 
 
 def test_each_stage_that_changed_something_is_a_line(

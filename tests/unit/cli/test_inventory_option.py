@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from a_probe import program
 from click.testing import CliRunner, Result
 
-from lockstep.cli import inventory_option
+from lockstep.cli import deploy, inventory_option, lock, plan
 from lockstep.cli.inventory_option import found
 from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError
@@ -32,6 +35,12 @@ COMMANDS: dict[str, str] = {
     "update": "",
 }
 every = pytest.mark.parametrize(("command", "rest"), COMMANDS.items(), ids=COMMANDS)
+
+GOOD = """
+from lockstep.deploy.checked import checked
+
+inventory = checked(__file__, [("spark1", {"operators": ("anna",)})])
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +135,68 @@ def test_the_old_place_of_the_inventory_is_answered_with_the_new(command: str, r
     assert done.exit_code == 2
     typed = f"lockstep {command} -i old/spark.py {rest}".strip()
     assert said(done) == f"lockstep: the inventory is an option now. Type `{typed}`."
+
+
+BROKEN = {
+    "": "the inventory defines no list of hosts named 'bad'",
+    "bad = []": "the inventory defines no list of hosts named 'bad'",
+    "bad = [": "bad.py:1: not valid Python: '[' was never closed",
+    "bad = [1 / 0]": "the file fails when it is read; found ZeroDivisionError",
+    "\0": "not valid Python: source code string cannot contain null bytes",
+    'bad = [("a", {"ssh_usr": "b"})]': "unknown key 'ssh_usr'",
+}
+
+
+@every
+@pytest.mark.parametrize("text", BROKEN, ids=repr)
+def test_one_that_cannot_be_used_is_one_sentence(
+    here: Path, command: str, rest: str, text: str
+) -> None:
+    (here / "bad.py").write_text(text)
+    done = run(*command.split(), *rest.split(), "-i", "bad.py")
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+    assert BROKEN[text] in said(done) and done.stdout == ""
+    assert said(done).startswith("lockstep: ")
+
+
+#: Every command that needs no host to say something.
+ALONE = ("--help", "--version", "plan", "recipe list", "recipe show qwen3.6-35b-a3b-fp8")
+
+
+@pytest.mark.parametrize(
+    "words", [*(f"{command} {rest}" for command, rest in COMMANDS.items()), *ALONE]
+)
+def test_a_pipe_that_is_closed_ends_it_without_a_word(
+    here: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `| head -1` does; the Spark does not answer."""
+    program(here / "bin", "ssh", "echo no route to host >&2; exit 255")
+    monkeypatch.setenv("PATH", f"{here / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_STATE_HOME", str(here))
+    monkeypatch.setattr(deploy, "deploy_command", lambda *_: ["true"])
+    monkeypatch.setattr(lock, "relock", lambda _, old, **__: old)
+    (here / "inventory.py").write_text(GOOD)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as closed:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit) as end:
+            main(words.split(), prog_name="lockstep")
+        monkeypatch.undo()
+        # What click or rich left in place of it is theirs.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+    assert end.value.code in (0, 1, 2)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_ctrl_c_is_a_sentence_and_130(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan, "make", interrupted)
+    (here / "inventory.py").write_text(GOOD)
+    done = run("plan")
+    assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C.\n")
 
 
 def test_an_engine_at_a_url_is_measured_without_an_inventory() -> None:

@@ -210,13 +210,13 @@ def compiled_line(**changed: str) -> str:
     [
         (
             "gti: {}",
-            "unknown key 'gti'; allowed: git, images, models, precompiled, python. "
-            "Did you mean 'git'?",
+            "unknown key 'gti'. "
+            "Did you mean 'git'? Allowed: git, images, models, precompiled, python.",
         ),
         (
             f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}",
-            "unknown key 'comit' in git.u; allowed: branch, commit, resolved. "
-            "Did you mean 'commit'?",
+            "unknown key 'comit' in git.u. "
+            "Did you mean 'commit'? Allowed: branch, commit, resolved.",
         ),
         ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
         (

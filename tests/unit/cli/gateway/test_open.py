@@ -111,3 +111,15 @@ def test_one_that_cannot_be_reached_does_not_keep_the_other(
     assert done.exit_code == 2
     assert done.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
     assert done.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in done.stdout
+
+
+def test_a_page_that_others_reach_stays_where_it_is_beside_a_chat_that_they_do_not(
+    tmp_path: Path, opened: list[Any]
+) -> None:
+    more = '{"gateway": {"bind": "0.0.0.0", "tls": "own"}}'
+    done = run(tmp_path, "--limit", "spark-1", more=more)
+    assert done.output.splitlines()[1:3] == [
+        "  page  https://spark-1:8443",
+        "  chat  http://127.0.0.1:8080",
+    ]
+    assert opened == [("spark-1", ("http://127.0.0.1:8080",), True)]
