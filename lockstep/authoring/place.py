@@ -18,6 +18,8 @@ from lockstep.recipes.sizing import serving
 
 #: Where all Sparks have their targets, unless an inventory says otherwise.
 USUAL_FILE = "group_data/all.py"
+# The defaults of an installation, which nobody edits: a key that is set replaces them as a whole.
+_INSTALLED = "lockstep/defaults.py"
 # The catalogue's begin here. Above are the ports behind doors of the gateway.
 _PORTS = range(30000, 31000)
 
@@ -106,7 +108,14 @@ def lines(
         shared = where.startswith("group_data")
         text = f"recipe_folders = ({words})" if shared else f'"recipe_folders": ({words}),'
         found.append(Line(where, "recipe_folders", text))
-    return [*found, Line(file, "targets", target_line(recipe, plans))]
+    line = target_line(recipe, plans)
+    if file == _INSTALLED:
+        imported = "from lockstep.defaults import targets as _targets"
+        return [
+            *found,
+            Line(USUAL_FILE, "targets", f"{imported}\n    targets = {{**_targets, {line}}}"),
+        ]
+    return [*found, Line(file, "targets", line)]
 
 
 def target_line(recipe: Recipe, plans: Sequence[HostPlan] = ()) -> str:

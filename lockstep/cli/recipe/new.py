@@ -21,6 +21,7 @@ from lockstep.authoring.text import (
     recipe_text,
 )
 from lockstep.authoring.weights import Weights, read
+from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, found
 from lockstep.cli.shared import DONE, FINDINGS, has_errors, print_findings
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.terminal import indented
@@ -80,14 +81,7 @@ class _Site:
     show_default=True,
     help="Folder for the recipe; made where it is not there.",
 )
-@click.option(
-    "-i",
-    "--inventory",
-    type=click.Path(path_type=Path, dir_okay=False),
-    envvar="LOCKSTEP_INVENTORY",
-    show_envvar=True,
-    help="The file of the hosts: its ports, hub, proxy, token and licences count.",
-)
+@INVENTORY_IF_NEEDED
 def new(
     repository: str, engine: str | None, name: str | None, folder: Path, inventory: Path | None
 ) -> int:
@@ -109,13 +103,13 @@ def new(
     port = place.free_port(folder, known, site.plans)
     today = datetime.date.today().isoformat()
     draft = Draft(weights, kin(weights, known), port, today, known.knowledge)
-    found = room(parse(recipe_text(draft), path), known, site.machine)
-    if isinstance(found, Fit):
-        return _too_large(weights, found)
-    draft = replace(draft, room=found)
+    fits = room(parse(recipe_text(draft), path), known, site.machine)
+    if isinstance(fits, Fit):
+        return _too_large(weights, fits)
+    draft = replace(draft, room=fits)
     text = recipe_text(draft)
     written = parse(text, path)
-    hosts = found.hosts if found.hosts > 1 else None
+    hosts = fits.hosts if fits.hosts > 1 else None
     findings = check(written, known, machine=site.machine, hosts=hosts)
     if has_errors(findings):
         print_findings(findings)
@@ -123,7 +117,7 @@ def new(
         return FINDINGS
     _write(path, text)
     click.echo(f"{path}: {weights.at}, on {weights.engine.title}")
-    _tell(draft, found)
+    _tell(draft, fits)
     print_findings(findings, with_subject=False)
     _bind(written, folder, site)
     return DONE
@@ -131,10 +125,14 @@ def new(
 
 def _site(inventory: Path | None) -> _Site:
     """The inventory that is named, or the one that is here; a broken one only where it is named."""
-    here = [Path("inventory.py"), Path("inventories/spark.py")]
-    path = inventory or next((each for each in here if each.is_file()), None)
-    if path is None:
-        return _Site()
+    # The owner's own folder is read without being named.
+    nobody = _Site(folders={Path("recipes").resolve()})
+    try:
+        path = found(inventory)
+    except LockstepError:
+        if inventory:
+            raise
+        return nobody
     try:
         plans = inventory_file.load(path)
     except LockstepError as fault:
@@ -143,11 +141,11 @@ def _site(inventory: Path | None) -> _Site:
         click.echo(
             paragraph(f"{path} is wrong, so its Sparks do not count here: {fault}"), err=True
         )
-        return _Site()
+        return nobody
     files = inventory_file.origins(path)[plans[0].name]
-    named = {folder for plan in plans for folder in plan.settings.recipe_folders}
-    folders = {(inventory_file.REPOSITORY / folder).resolve() for folder in named}
-    return _Site(path, plans, files, folders)
+    folder = inventory_file.folder_of(path)
+    read_here = (inventory_file.recipe_folders(plan.settings, folder) for plan in plans)
+    return _Site(path, plans, files, {each for folders in read_here for each in folders})
 
 
 def _too_large(weights: Weights, why: Fit) -> int:

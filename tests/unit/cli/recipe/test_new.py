@@ -499,8 +499,7 @@ def test_a_binding_that_the_inventory_refuses_is_taken_back(
 def test_without_an_inventory_the_lines_are_printed(hub: Hub) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
     said = run("new", "org/a")
-    folder = Path("recipes").absolute()
-    assert f'recipe_folders = ("catalogue/recipes", "{folder}")' in said
+    assert "recipe_folders" not in said
     assert 'in group_data/all.py, at targets: "a": {"recipe": "a", "unit": "vllm-a"},' in said
 
 
