@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import subprocess
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -117,11 +118,13 @@ def _hosts(inventory: Path, target: str, limit: tuple[str, ...]) -> list[Host]:
     for host in chosen:
         names = [name for each in host.plan.targets for name, _, _ in each.forms]
         if target not in (*names, "none", "cancel"):
+            near = difflib.get_close_matches(target, names, n=1)
+            meant = f"Did you mean {near[0]!r}? " if near else ""
             raise InventoryError(
                 f"{host.name} has no target {target!r}",
                 where=str(inventory),
                 allowed=", ".join([*names, "none", "cancel"]),
-                remedy="Nothing was switched on any host.",
+                remedy=f"{meant}Nothing was switched on any host.",
             )
     asked = {host.name for host in chosen}
     return [host for host in chosen if not _follows(host.plan, target, asked)]
@@ -155,7 +158,9 @@ def _run(
             # Continuation lines are indented: the verdict is all of them together.
             last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
     code = process.returncode
-    if where.words and code == NO_CONNECTION:
+    # A signal, as Ctrl-C is one, ended our ssh and not the switch.
+    if where.words and (code == NO_CONNECTION or code < 0):
+        last = last or "ssh was ended here"
         code, last = UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
     hear(where.name, None)
     click.echo(f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}")

@@ -92,10 +92,16 @@ def test_no_connection_is_not_a_failed_switch(inventory: Path) -> None:
     assert "spark-2.local  exit 2  no connection (NO MODEL" in done.output
 
 
+def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
+    done = invoked(inventory.parent, "kill -INT $$", "switch", "-i", str(inventory), "none")
+    assert done.exit_code == 2
+    assert "spark-2.local  exit 2  no connection (ssh was ended here); a switch" in done.output
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("qwne",), "spark-1.local has no target 'qwne'; allowed: qwen, mistral"),
+        (("qwne",), "spark-1.local has no target 'qwne'. Did you mean 'qwen'? Nothing"),
         (("qwen", "--limit", "spark-3"), "no such host; found spark-3"),
         (("qwen", "--wait", "--dry"), "exclude each other"),
     ],
