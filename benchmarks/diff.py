@@ -47,7 +47,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 def diff() -> None:
     """The command as users run it; the hosts must be without drift."""
-    argv = [str(BIN / "lockstep"), "diff", str(INVENTORY)]
+    argv = [str(BIN / "lockstep"), "diff", "-i", str(INVENTORY)]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"the hosts have drift: `make deploy` first\n{done.stdout}{done.stderr}")

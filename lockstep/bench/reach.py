@@ -1,16 +1,10 @@
-"""The way to a host's engine: its hot model, and a tunnel to the engine's loopback port."""
+"""The way to a host's engine: its hot model."""
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import subprocess
-import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from lockstep.bench.look import HostLook
 from lockstep.bench.results import ResultError
@@ -25,8 +19,6 @@ from lockstep.onhost.core.config import Target
 from lockstep.onhost.engines import ENGINES
 from lockstep.units.targets_json import TARGETS
 
-# Through a tunnel an answer takes one round trip more; only bounds a hang.
-TUNNEL_S = 30.0
 PROBE_S = 60.0
 
 
@@ -121,59 +113,3 @@ def _refuse_rank(place: Place, name: str) -> None:
                 where=place.where.name,
                 remedy=f"Measure it on {bound.group.members[0].name}.",
             )
-
-
-@contextlib.contextmanager
-def tunnel(where: Login, urls: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Local addresses of the host's ports, for as long as the block runs.
-
-    Raises:
-        ResultError: ssh ended, or the port never opened.
-    """
-    if not where.words:
-        yield tuple(urls)
-        return
-    parts = [urlsplit(url) for url in urls]
-    locals_ = _free_ports(len(urls))
-    forwards = [
-        word
-        for local, part in zip(locals_, parts, strict=True)
-        for word in ("-L", f"127.0.0.1:{local}:{part.hostname}:{part.port}")
-    ]
-    options = ["-N", "-o", "ExitOnForwardFailure=yes", *forwards]
-    argv = [where.words[0], *options, *where.words[1:]]
-    with subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            for port in locals_:
-                _wait_open(port, process, where)
-            yield tuple(f"http://127.0.0.1:{port}" for port in locals_)
-        finally:
-            process.terminate()
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-
-
-def _wait_open(port: int, process: subprocess.Popen[str], where: Login) -> None:
-    limit = time.monotonic() + TUNNEL_S
-    while time.monotonic() < limit and process.poll() is None:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    process.terminate()
-    said = process.stderr.read().strip() if process.stderr else ""
-    raise ResultError(
-        "no tunnel to the host",
-        where=where.name,
-        found=said.splitlines()[-1] if said else "",
-        remedy="Try `ssh` to it by hand; its sshd must allow TCP forwarding.",
-    )

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from lockstep.cli.each_host import exit_code, of_each
-from lockstep.cli.shared import INVENTORY
+from lockstep.cli.inventory_option import INVENTORY
 from lockstep.core.errors import RecipeError
 from lockstep.core.terminal import console
 from lockstep.files import sent
@@ -23,7 +23,7 @@ _STOPS = {"unit": "sudo systemctl disable --now", "container": "docker stop"}
 @INVENTORY
 @click.argument("hosts", nargs=-1, metavar="[HOST]...")
 def adopt(inventory: Path, hosts: tuple[str, ...]) -> int:
-    """Show engines on the Sparks of INVENTORY that Lockstep did not start.
+    """Show engines on the Sparks that Lockstep did not start.
 
     Each systemd unit and container that starts vLLM, SGLang or llama.cpp is printed as a recipe and
     a target to start from. Nothing is changed. Values that may be secrets are not read.

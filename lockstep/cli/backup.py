@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from lockstep.cli.each_host import answered, exit_code, of_each
-from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, ask_first, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, ask_first, print_json
 from lockstep.core.errors import InventoryError, LockstepError
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Answer, Host, ask, at_once, choose
@@ -29,7 +30,7 @@ def backup() -> None:
 @INVENTORY
 @_HOSTS
 def now(inventory: Path, host: tuple[str, ...]) -> int:
-    """Back up each HOST of INVENTORY now; without HOST all of them.
+    """Back up each HOST of the inventory now; without HOST all of them.
 
     Exit codes: 0 done; 1 one failed, with the reason; 2 a Spark did not answer, or wrong use.
     """
@@ -40,7 +41,7 @@ def now(inventory: Path, host: tuple[str, ...]) -> int:
 @INVENTORY
 @_HOSTS
 def check(inventory: Path, host: tuple[str, ...]) -> int:
-    """Have restic check every backup of each HOST of INVENTORY.
+    """Have restic check every backup of each HOST of the inventory.
 
     Exit codes: 0 all are whole; 1 one is not, or cannot be read; 2 a Spark did not answer, or
     wrong use.
@@ -53,7 +54,7 @@ def check(inventory: Path, host: tuple[str, ...]) -> int:
 @_HOSTS
 @AS_JSON
 def list_(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
-    """Show the backups of each HOST of INVENTORY, newest first, place by place.
+    """Show the backups of each HOST of the inventory, newest first, place by place.
 
     Exit codes: 0 done; 1 a place cannot be read; 2 a Spark did not answer, or wrong use.
     """
@@ -110,7 +111,7 @@ def _chosen(host: Host, data: Any, snapshot: str, place: str) -> Any:
     for each in places[where]["snapshots"]:
         if each["why"] in (TAG, BY_HAND) if snapshot == "latest" else each["id"] == snapshot:
             return each
-    remedy = "`lockstep backup list INVENTORY` shows them."
+    remedy = "`lockstep backup list` shows them."
     raise LockstepError("no such backup", where=host.name, found=snapshot, remedy=remedy)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import AS_JSON, INVENTORY, LIMIT, print_json
+from lockstep.cli.inventory_option import INVENTORY, typed
+from lockstep.cli.shared import AS_JSON, LIMIT, print_json
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import console
 from lockstep.drift import page, report, view
@@ -35,7 +36,7 @@ def diff(
     ask_sudo_password: bool,
     fix: bool,
 ) -> int:
-    """Compare the Sparks with INVENTORY and with each other.
+    """Compare the Sparks with the inventory and with each other.
 
     It runs one command on each host, on all at once, and changes nothing without --fix. Where hosts
     only differ, all are named with what they show, and none is told to change.
@@ -63,5 +64,5 @@ def diff(
         print_json({**vars(found), "unknown": unknown, "code": found.code})
     else:
         chosen = [word for name in limit for word in ("--limit", name)]
-        view.table(found, console(), ["lockstep", "diff", str(inventory), *chosen, "--fix"])
+        view.table(found, console(), typed("diff", *chosen, "--fix"))
     return found.code

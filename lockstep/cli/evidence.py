@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import INVENTORY, LIMIT
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import LIMIT
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import indented
 from lockstep.evidence import page, report
@@ -27,7 +28,7 @@ from lockstep.evidence import page, report
 @LIMIT
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
 def evidence(inventory: Path, output: Path, limit: tuple[str, ...], ask_sudo_password: bool) -> int:
-    """Describe the Sparks of INVENTORY in files for sending in.
+    """Describe the Sparks in files for sending in.
 
     It runs one command on each host, on all at once. It only reads, and needs neither a deploy nor
     a lock. FOLDER gets a page and the same as JSON; no run replaces the files of another.

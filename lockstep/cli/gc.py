@@ -11,7 +11,8 @@ import click
 from rich.table import Table
 
 from lockstep.cli.each_host import answered, exit_code, of_each
-from lockstep.cli.shared import INVENTORY, LIMIT, ask_first
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import LIMIT, ask_first
 from lockstep.core.terminal import bytes_text, console
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, choose
@@ -35,7 +36,7 @@ _LIMIT_S = 1800.0
 def gc(inventory: Path, dry: bool, yes: bool, keep: int, limit: tuple[str, ...]) -> int:
     """Free disk space that no kept generation needs.
 
-    On every Spark of INVENTORY it removes engine environments, images, revisions of models,
+    On every Spark of the inventory it removes engine environments, images, revisions of models,
     unpacked wheels and compiled kernels. It never removes running things, things that a deploy is
     about to use, or things that Lockstep did not make. The sizes are the space that comes free;
     images may share layers with remaining ones.

@@ -41,7 +41,7 @@ _NEXT = (
     help="Where your files are written.  [default: the present folder]",
 )
 def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
-    """Begin a folder of your own for the Sparks HOST..., and look at each of them.
+    """Begin a folder of your own, and look at each Spark.
 
     HOST is an address, a name of ~/.ssh/config, or @local for this machine. The folder gets an
     inventory, deploy.py, config.py, recipes/ and .gitignore; nothing that is there is replaced.

@@ -1,4 +1,4 @@
-"""`lockstep lock`: the present meaning of every branch, tag and range, and the changes."""
+"""`lockstep update` and `lockstep lock`: the present meaning of branches, tags and ranges."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from lockstep.cli.inventory_option import INVENTORY
 from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, print_json
 from lockstep.core.terminal import bytes_text, console
 from lockstep.inventory import inventory_file as inventories
@@ -17,32 +18,51 @@ from lockstep.lock.lockdiff import Change, changes
 from lockstep.lock.pins import Pins
 from lockstep.lock.resolve.relock import relock
 
-DEFAULT = inventories.REPOSITORY / "inventories" / "spark.py"
+_DRY = click.option("--dry", is_flag=True, help="Show what would move; write nothing.")
+_CHECK = click.option(
+    "--check", is_flag=True, help="As --dry, and exit 1 where something would move."
+)
 
 
 @click.command()
-@click.argument("inventory", type=click.Path(path_type=Path), default=DEFAULT)
-@click.option(
-    "--only",
-    multiple=True,
-    metavar="NAME",
-    help="Move only this: an environment, package, repository, image, model or precompiled. "
-    "May be repeated.",
-)
-@click.option("--dry", is_flag=True, help="Show what would move; write nothing.")
-@click.option("--check", is_flag=True, help="As --dry, and exit 1 where something would move.")
+@INVENTORY
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@_DRY
+@_CHECK
 @AS_JSON
-def lock(inventory: Path, only: tuple[str, ...], dry: bool, check: bool, as_json: bool) -> int:
-    """Lock the exact versions of everything in INVENTORY.
+def update(inventory: Path, names: tuple[str, ...], dry: bool, check: bool, as_json: bool) -> int:
+    """Move locked versions to the newest: of each NAME, or of all.
 
-    INVENTORY is inventories/spark.py by default. The command asks package indexes, git servers,
-    registries and the hub, through the mirrors and the proxy of the deploy, and writes the lock
-    file. It contacts no Spark. It names everything that cannot be resolved, and then writes
-    nothing.
+    NAME is an environment, package, repository, image or model, or `precompiled`. All else stays
+    where that is possible. It writes the lock file and contacts no Spark: `lockstep deploy` brings
+    it there.
 
     Exit codes: 0 the lock is as shown; 1 with --check, the lock is behind; 2 something could not be
     resolved, or wrong use.
     """
+    return _moved(inventory, names, dry, check, as_json)
+
+
+@click.command()
+@INVENTORY
+@_DRY
+@_CHECK
+@AS_JSON
+def lock(inventory: Path, dry: bool, check: bool, as_json: bool) -> int:
+    """Lock the exact versions of everything, anew.
+
+    The command asks package indexes, git servers, registries and the hub, through the mirrors and
+    the proxy of the deploy, and writes the lock file. It contacts no Spark. It names everything
+    that cannot be resolved, and then writes nothing.
+
+    Exit codes: 0 the lock is as shown; 1 with --check, the lock is behind; 2 something could not be
+    resolved, or wrong use.
+    """
+    return _moved(inventory, (), dry, check, as_json)
+
+
+def _moved(inventory: Path, only: Sequence[str], dry: bool, check: bool, as_json: bool) -> int:
+    """Write a new lock, unless it is only looked at, and show what moved; the exit code."""
     plans = inventories.load(inventory)
     path = inventories.lock_path(inventory, plans)
     old = lockfile.load(path)

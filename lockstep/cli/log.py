@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from lockstep.cli.each_host import exit_code, of_each
-from lockstep.cli.shared import AS_JSON, INVENTORY, LIMIT, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, LIMIT, print_json
 from lockstep.fleet.hosts import Host, choose, read
 
 _READER, _LIMIT_S = "history.audited", 60.0
@@ -34,7 +35,7 @@ def log(
     verbose: bool,
     as_json: bool,
 ) -> int:
-    """Show deploys, switches and keys of the Sparks of INVENTORY, oldest first.
+    """Show deploys, switches and keys, oldest first.
 
     The lines are those of each Spark's own journal, which forgets old ones. Times are in UTC.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import DONE, UNUSABLE, LazyGroup
+from lockstep.cli.shared import DONE, INTERRUPTED, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
@@ -17,8 +17,20 @@ _OWN = (
 )
 _COMMANDS = {
     **{name: f"lockstep.cli.{name}" for name in _OWN},
-    **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key")},
+    "update": "lockstep.cli.lock",
+    **{name: f"lockstep.cli.gateway.{name}" for name in ("client", "key", "open")},
     **{name: f"lockstep.cli.monitoring.{name}" for name in ("alert", "blackbox")},
+}
+
+_EVERY_DAY = (
+    *("init", "deploy", "status", "switch", "log", "diff", "rollback", "update", "key", "open"),
+)
+#: Heading of the first help → its commands, in this order.
+GROUPS = {
+    "Every day": _EVERY_DAY,
+    "Models": ("plan", "recipe", "model", "adopt", "bench", "client", "lock"),
+    "Care and trouble": (*("backup", "gc", "remove", "cluster", "alert", "blackbox", "evidence"),),
+    "For developers": ("lab",),
 }
 
 
@@ -28,12 +40,30 @@ class _Lockstep(LazyGroup):
     Errors that are the user's end with one paragraph and exit code 2, not a traceback.
     """
 
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands in their groups, those of every day first."""
+        wide = max(map(len, self.modules))
+        for heading, names in GROUPS.items():
+            commands = ((name, self.get_command(context, name)) for name in names)
+            rows = [
+                (f"{name:{wide}}", each.get_short_help_str(formatter.width - wide - 6))
+                for name, each in commands
+                if each
+            ]
+            # A wheel has none for developers.
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             code = super().invoke(context)
         except LockstepError as fault:
             click.echo(paragraph(f"lockstep: {fault}"), err=True)
             code = UNUSABLE
+        except KeyboardInterrupt:
+            click.echo("Ended by Ctrl-C.", err=True)
+            code = INTERRUPTED
         context.exit(code or DONE)
 
 
@@ -50,7 +80,8 @@ def main() -> None:
 
     `lockstep deploy` is the deploy; `pyinfra inventories/spark.py deploy.py` is the same, in full.
 
-    Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell.
+    Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell;
+    130 ended by Ctrl-C.
     """
 
 

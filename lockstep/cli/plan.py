@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from lockstep.cli.inventory_option import INVENTORY
 from lockstep.cli.shared import (
     AS_JSON,
     DONE,
     FINDINGS,
-    INVENTORY,
     counted,
     has_errors,
     print_findings,

@@ -14,7 +14,8 @@ from typing import Any
 import click
 
 from lockstep.cli.each_host import answered, exit_code, of_each
-from lockstep.cli.shared import INVENTORY, LIMIT, ask_first, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import LIMIT, ask_first, print_json
 from lockstep.core.terminal import console, indented
 from lockstep.deploy.questions import EVER_OURS
 from lockstep.files import sent
@@ -70,7 +71,7 @@ def remove(
     yes: bool,
     as_json: bool,
 ) -> int:
-    """Take Lockstep off every Spark of INVENTORY.
+    """Take Lockstep off every Spark.
 
     First it shows of each Spark what goes, what stays, and what cannot be known. Then models are
     stopped, and everything goes that a deploy brought: units, files, packages, images, models,

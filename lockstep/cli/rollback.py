@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.lock import print_changes
-from lockstep.cli.shared import DONE, FINDINGS, INVENTORY, UNUSABLE
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE
 from lockstep.core.errors import LockstepError
 from lockstep.deploy.inputs import changed
 from lockstep.fleet.hosts import Host, at_once, choose, deploy, read
@@ -66,7 +67,7 @@ def rollback(inventory: Path, dry: bool, data: str | None) -> int:
     click.echo(f"{path.name} is {what} again; deploying it.")
     code = deploy(inventory, what="rollback")
     if code:
-        back = f"`lockstep rollback {inventory}` puts the other lock back."
+        back = f"`{typed('rollback')}` puts the other lock back."
         click.echo(
             f"The deploy failed; {path.name} stays as it is now. "
             f"`pyinfra {inventory} deploy.py` goes on, with --use-sudo-password where sudo asks "

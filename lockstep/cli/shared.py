@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,8 +19,9 @@ from lockstep.core.findings import Finding
 from lockstep.core.terminal import console, indented
 
 DONE, FINDINGS, UNUSABLE = 0, 1, 2
+#: Ended by Ctrl-C, as a shell has it.
+INTERRUPTED = 130
 
-INVENTORY = click.argument("inventory", type=click.Path(path_type=Path))
 LIMIT = click.option(
     "--limit", multiple=True, metavar="HOST", help="Only this host; may be repeated."
 )

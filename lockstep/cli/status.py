@@ -11,7 +11,8 @@ from typing import Any
 import click
 from rich.live import Live
 
-from lockstep.cli.shared import DONE, FINDINGS, INVENTORY, LIMIT, UNUSABLE, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, print_json
 from lockstep.core.terminal import console
 from lockstep.fleet import status_view
 from lockstep.fleet.hosts import choose
@@ -28,7 +29,7 @@ _REFRESH_S = 1.0
     "--json", "as_json", is_flag=True, help="The same facts for programs; a line each with --watch."
 )
 def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) -> int:
-    """Show what is hot on each Spark of INVENTORY, and how it fares.
+    """Show what is hot on each Spark, and how it fares.
 
     It holds one connection to each, all at once. A Spark that is silent is said, and is waited for
     no longer than ten seconds.

@@ -12,7 +12,8 @@ import click
 from rich.live import Live
 from rich.table import Table
 
-from lockstep.cli.shared import INVENTORY, LIMIT, UNUSABLE
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import LIMIT, UNUSABLE
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import clock_text, console
 from lockstep.fleet.hosts import Host, at_once, choose
@@ -42,7 +43,7 @@ def switch(
     dry: bool,
     verbose: bool,
 ) -> int:
-    """Make TARGET (or none) hot on every Spark of INVENTORY.
+    """Make TARGET (or none) hot on every Spark.
 
     All hosts switch at once, and each rolls back on its own. A terminal shows what each is at, and
     at the end stands one line per host. A lost connection ends only the display. With `cancel` as

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 #: Columns of the narrowest terminal that a message for the operator's computer must fit.
@@ -51,9 +51,13 @@ class LockstepError(Exception):
         sentence = f"{self.where}: {self.what}" if self.where else self.what
         if self.found:
             sentence += f"; found {self.found}"
-        if self.allowed:
+        # What is meant comes before a list that may be long.
+        hint = self.remedy if self.remedy.startswith("Did you mean") else ""
+        if self.allowed and not hint:
             sentence += f"; allowed: {self.allowed}"
         sentence = sentence.rstrip(".") + "."
+        if self.allowed and hint:
+            return f"{sentence} {hint} Allowed: {self.allowed.rstrip('.')}."
         return f"{sentence} {self.remedy}".rstrip() if self.remedy else sentence
 
     @classmethod
@@ -81,6 +85,25 @@ class UnitError(LockstepError):
 
 class InventoryError(LockstepError):
     """Inventory or group data is wrong; nothing was contacted."""
+
+
+class Mistakes(InventoryError):
+    """Several of them, each a line; `every` has them one by one."""
+
+    def __init__(self, every: Sequence[LockstepError]) -> None:
+        self.every = tuple(every)
+        super().__init__(f"{len(self.every)} mistakes")
+
+    def __str__(self) -> str:
+        """A line for each, and their number."""
+        return "\n".join((*map(str, self.every), f"{len(self.every)} mistakes."))
+
+
+def raise_all(faults: Iterable[LockstepError]) -> None:
+    """Raise the one that there is, or `Mistakes`; what several hosts have alike is said once."""
+    every = list({str(fault): fault for fault in faults}.values())
+    if every:
+        raise every[0] if len(every) == 1 else Mistakes(every)
 
 
 class ResolveError(LockstepError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from lockstep.core.terminal import clock_text
@@ -26,8 +26,14 @@ _UNREACHED = re.compile(
 )
 
 
-def done(course: Course, inventory: str, now: float) -> Iterator[str]:
-    """The models that serve, how to start one, page and chat; before them what people must know."""
+def done(course: Course, typed: Callable[..., str], now: float) -> Iterator[str]:
+    """The models that serve, how to start one, page and chat; before them what people must know.
+
+    Args:
+        course: The run.
+        typed: Gives the command to type of words of `lockstep`.
+        now: Seconds of the clock of `course.began`.
+    """
     outcomes = [each for each in course.outcomes if each.snapshot]
     names = ", ".join(each.name for each in outcomes)
     yield from _notes(course)
@@ -46,8 +52,8 @@ def done(course: Course, inventory: str, now: float) -> Iterator[str]:
     yield f"{what}, {took}. {names} {verb}: {', '.join(models)}. {said}"
     first = next((name for name in models if name not in running), models[0] if models else "")
     if first:
-        yield f"Start one:  lockstep switch {inventory} {first}"
-    yield _addresses(outcomes)
+        yield f"Start one:  {typed('switch', first)}"
+    yield _addresses(outcomes, typed)
 
 
 def _notes(course: Course) -> Iterator[str]:
@@ -55,21 +61,16 @@ def _notes(course: Course) -> Iterator[str]:
         yield f"Note: {text}"
 
 
-def _addresses(outcomes: Sequence[HostOutcome]) -> str:
+def _addresses(outcomes: Sequence[HostOutcome], typed: Callable[..., str]) -> str:
     kinds = [name for name in ("page", "chat") if outcomes[0].snapshot[name]]
     shown = {
         name: list(dict.fromkeys(each.snapshot[name] for each in outcomes if each.snapshot[name]))
         for name in kinds
     }
     text = "   ".join(f"{name.capitalize()}: {', '.join(urls)}" for name, urls in shown.items())
-    inside = [url for urls in shown.values() for url in urls if is_loopback(_host(url))]
-    if not inside:
+    if not any(is_loopback(_host(url)) for urls in shown.values() for url in urls):
         return text
-    ssh = str(outcomes[0].snapshot["ssh"])
-    if not ssh.startswith("ssh "):
-        return f"{text}   (on each host itself)"
-    ports = " ".join(f"-L {urlsplit(url).port}:{url.partition('//')[2]}" for url in inside)
-    return f"{text}   (here after: {ssh} -N {ports})"
+    return f"{text}   (on this machine: {typed('open')})"
 
 
 def _host(url: str) -> str:

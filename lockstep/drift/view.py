@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -49,7 +49,7 @@ def counts(severities: Iterable[Severity]) -> dict[Severity, str]:
     }
 
 
-def table(report: Report, console: Console, fix: Sequence[str]) -> None:
+def table(report: Report, console: Console, fix: str) -> None:
     """Print the report, with the command that puts right what a deploy can."""
     width = min(console.width, 100)
     if report.differences:
@@ -62,7 +62,7 @@ def table(report: Report, console: Console, fix: Sequence[str]) -> None:
     deploy = fixable(report.differences)
     if deploy:
         console.print(f"{len(deploy)} of them a deploy puts right:")
-        _commands([" ".join(fix)], console, width)
+        _commands([fix], console, width)
     for host, commands in by_hand(report.differences).items():
         console.print(Text.assemble("By hand, on ", (host, "bold"), ":"))
         _commands(commands, console, width)

@@ -26,7 +26,7 @@ from lockstep.onhost.core import program
 WAIT, WHAT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT"
 
 #: What is said of a host that no deploy has come to, or that Lockstep was removed from.
-NOT_DEPLOYED = "not deployed yet → lockstep deploy -i INVENTORY"
+NOT_DEPLOYED = "not deployed yet → lockstep deploy"
 # Python's words where the folder of our programs is missing, or has none of them.
 _NO_PROGRAM = re.compile(
     rf"can't (open file|find '__main__' module in) '{re.escape(program.PROGRAMS)}'"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.core import product
-from lockstep.core.errors import InventoryError, LockstepError
+from lockstep.core.errors import InventoryError, LockstepError, Mistakes, raise_all
 from lockstep.inventory import pyinfra_keys
 from lockstep.inventory.bound_targets import bind, check_licences, check_tools
 from lockstep.inventory.cluster_join import joined
@@ -87,8 +87,61 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     shared, _ = _shared(path)
     origins = _origins(path, hosts)
     folder = folder_of(path)
-    plans = [plan(name, {**shared, **data}, origins[name], folder) for name, data in hosts]
+    plans: list[HostPlan] = []
+    faults: list[LockstepError] = []
+    for name, data in hosts:
+        try:
+            plans.append(plan(name, {**shared, **data}, origins[name], folder))
+        except LockstepError:
+            # Where each key stands is looked for only now.
+            lines = {key: _place(path, name, key, file) for key, file in origins[name].items()}
+            faults += _faults(name, {**shared, **data}, lines, folder)
+    raise_all(faults)
     return joined(plans, path.name)
+
+
+def _faults(
+    name: str, data: Mapping[str, Any], lines: Mapping[str, str], folder: Path
+) -> Sequence[LockstepError]:
+    try:
+        plan(name, data, lines, folder)
+    except Mistakes as found:
+        return found.every
+    except LockstepError as fault:
+        return [fault]
+    return []
+
+
+def _place(path: Path, host: str, key: str, file: str) -> str:
+    """A file, and the line at which it sets a key of a host where that is clear."""
+    if file != path.name:
+        module = tree(next(each for each in reversed(_shared_files(path)) if _shown(each) == file))
+        names = [node for node in ast.walk(module) if isinstance(node, ast.Name)]
+        lines = [
+            each.lineno for each in names if each.id == key and isinstance(each.ctx, ast.Store)
+        ]
+        return f"{file}:{lines[-1]}" if lines else file
+    module = tree(path)
+    own = [
+        node
+        for node in ast.walk(module)
+        if isinstance(node, ast.Tuple)
+        and node.elts
+        and isinstance(node.elts[0], ast.Constant)
+        and node.elts[0].value == host
+    ]
+    # The host's own mapping first; of what hosts share only what is set once.
+    for inside in (*own, module):
+        mappings = (node for node in ast.walk(inside) if isinstance(node, ast.Dict))
+        lines = [
+            each.lineno
+            for mapping in mappings
+            for each in mapping.keys
+            if isinstance(each, ast.Constant) and each.value == key
+        ]
+        if lines and (inside is not module or len(lines) == 1):
+            return f"{file}:{lines[0]}"
+    return file
 
 
 def origins(path: Path) -> dict[str, dict[str, str]]:
@@ -105,15 +158,24 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Data of all hosts of an inventory, and the file that gave each key."""
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    folder = folder_of(path)
-    own = [folder / "group_data" / name for name in ("all.py", f"{path.stem}.py")]
-    # A checkout's own are the defaults.
-    for file in dict.fromkeys((product.DEFAULTS, *own)):
-        if file.exists():
-            values = _group_data(file)
-            shared |= values
-            origin |= dict.fromkeys(values, f"{file.parent.name}/{file.name}")
+    for file in _shared_files(path):
+        values = _group_data(file)
+        shared |= values
+        origin |= dict.fromkeys(values, _shown(file))
     return shared, origin
+
+
+def _shared_files(path: Path) -> list[Path]:
+    """Files of group data that are there: Lockstep's defaults, then the owner's."""
+    folder = folder_of(path) / "group_data"
+    every = (product.DEFAULTS, folder / "all.py", folder / f"{path.stem}.py")
+    # A checkout's own are the defaults.
+    return [file for file in dict.fromkeys(every) if file.exists()]
+
+
+def _shown(file: Path) -> str:
+    """A file of group data as messages name it."""
+    return f"{file.parent.name}/{file.name}"
 
 
 def lock_path(path: Path, plans: Sequence[HostPlan]) -> Path:
@@ -146,22 +208,26 @@ def plan(
         folder: The owner's folder.
 
     Raises:
-        InventoryError: as `schema.build`, `check_values` and `bind` say.
+        InventoryError: every key that is unknown or has a wrong value; else as, `check_values` and
+            `bind` say.
         RecipeError: a recipe of the catalogue is wrong.
     """
     origin = origin or {}
     known = _keys()
     ours = {key: value for key, value in data.items() if key not in pyinfra_keys.KEYS}
-    for key in ours:
-        if key not in known:
-            meant = pyinfra_keys.alike(key, known)
-            raise schema.unknown_key(key, meant, where=origin.get(key, name), error=InventoryError)
     values: dict[str, Any] = {}
+    faults: list[LockstepError] = []
     for key, value in ours.items():
-        hint = schema.hints(Settings)[key]
-        values[key] = schema.convert(
-            hint, value, where=origin.get(key, name), key=key, error=InventoryError
-        )
+        where = origin.get(key, name)
+        try:
+            if key not in known:
+                meant = pyinfra_keys.alike(key, known)
+                raise schema.unknown_key(key, meant, where=where, error=InventoryError)
+            hint = schema.hints(Settings)[key]
+            values[key] = schema.convert(hint, value, where=where, key=key, error=InventoryError)
+        except LockstepError as fault:
+            faults.append(fault)
+    raise_all(faults)
     if "targets" not in values:
         raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
     hint = schema.hints(Settings)["name"]
@@ -249,7 +315,8 @@ def tree(path: Path) -> ast.Module:
         return module
     except SyntaxError as fault:
         raise InventoryError(
-            f"not valid Python: {fault.msg}", where=f"{path.name}:{fault.lineno}"
+            f"not valid Python: {fault.msg}",
+            where=f"{path.name}:{fault.lineno}" if fault.lineno else path.name,
         ) from fault
     except UnicodeDecodeError as fault:
         raise InventoryError("the file is not UTF-8 text", where=str(path)) from fault

@@ -23,8 +23,8 @@ from lockstep.onhost.core import atomic, schema
 VERSION = 1
 HEADER = """\
 # What every branch, tag, range and revision stands for. Every host gets exactly this.
-# Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for
-# what has no entry yet. Keep it under version control.
+# Written by `lockstep update [NAME]`, which moves all of it or one thing, and by a deploy for what
+# has no entry yet. Keep it under version control.
 """
 
 

@@ -238,7 +238,7 @@ def _of_keeping() -> Iterator[Alert]:
         "Drift",
         'sum(lockstep_drift_differences{severity="error"}) > 0',
         "The last comparison found {{ $value }} differences from what was deployed.",
-        "`lockstep diff INVENTORY` names them, and a deploy puts most of them right.",
+        "`lockstep diff` names them, and a deploy puts most of them right.",
         "host",
         wait_s=600,
     )
@@ -267,8 +267,7 @@ def twin_alerts(twins: Sequence[str]) -> Iterator[Alert]:
             "TwinSilent",
             f'up{{job="{TWIN_JOB}", host="{twin}"}} == 0',
             "The Spark has not answered for two minutes.",
-            "`lockstep blackbox INVENTORY HOST` shows its last minutes. Look at its power and "
-            "its cable.",
+            "`lockstep blackbox HOST` shows its last minutes. Look at its power and its cable.",
             "twin",
             severity="critical",
             # A boot takes less.

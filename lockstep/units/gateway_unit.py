@@ -72,6 +72,17 @@ def open_url(settings: Settings, name: str) -> str | None:
     return f"https://{in_url(name, name)}:{gateway.open_port}"
 
 
+def chat_url(settings: Settings, name: str) -> str | None:
+    """Where Open WebUI answers, without a path; None where the host has none.
+
+    Args:
+        settings: The host's data.
+        name: What other machines call the host.
+    """
+    webui = settings.webui
+    return f"http://{in_url(webui.bind, name)}:{webui.port}" if webui.enabled else None
+
+
 def in_url(bind: str, name: str) -> str:
     """The host of a URL of what listens at ``bind``: ``name`` where that is every address."""
     host = name if bind in configuration.ANYWHERE else bind

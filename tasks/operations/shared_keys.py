@@ -89,7 +89,7 @@ def persons() -> Commands:
         text = (
             f"{host.name} is new, and {', '.join(absent)} may know keys of persons that it lacks. "
         )
-        report.news(host.name, f"{text}Remedy: `lockstep key list INVENTORY --fix`.")
+        report.news(host.name, f"{text}Remedy: `lockstep key list --fix`.")
     if not lacking:
         host.noop("every last change is known here")
 
@@ -101,7 +101,7 @@ def _changes(name: str) -> Mapping[str, Sequence[Any]] | None:
         return None
     if found["fault"]:
         text = f"{name}: keys of persons cannot be read, and its gateway refuses every key: "
-        remedy = "move the file away, and run `lockstep key list INVENTORY --fix`"
+        remedy = "move the file away, and run `lockstep key list --fix`"
         report.news(name, f"{text}{found['fault']}. Remedy: {remedy}.")
         return None
     changes: dict[str, Sequence[Any]] = found["changes"]

@@ -10,7 +10,7 @@ from pyinfra.api import operation
 
 from lockstep.deploy.summary import hot_names, rows
 from lockstep.files.managed_file import SYSTEMD
-from lockstep.units.gateway_unit import in_url, local_url, open_url
+from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
 from tasks import report, run
 from tasks.facts import host as facts
@@ -37,7 +37,6 @@ def read_back() -> Commands:
     address = host.data.get("ssh_hostname") or host.name
     user = host.data.get("ssh_user")
     ssh = f"ssh {user}@{address}" if user else f"ssh {address}"
-    webui = this.plan.settings.webui
     unasked, available = this.unasked(engines), found["machine.available"]
     report.of(host.name).snapshot = {
         "rows": rows(this.plan, address, found["units"], engines, available, unasked),
@@ -46,7 +45,7 @@ def read_back() -> Commands:
         "serves": [target.name for target in this.plan.targets],
         "hot": list(hot_names(this.plan, found["units"])),
         "page": open_url(this.plan.settings, address) or local_url(this.plan.settings),
-        "chat": f"http://{in_url(webui.bind, address)}:{webui.port}" if webui.enabled else None,
+        "chat": chat_url(this.plan.settings, address),
         "unanswered": {
             digest: record.get("unanswered") or ""
             for digest, record in engines["images"].items()

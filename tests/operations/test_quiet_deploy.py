@@ -16,7 +16,7 @@ def test_a_deploy_that_changes_nothing_is_six_lines_at_most(converged: Site) -> 
     assert heading.startswith("Lockstep · inventories/site.py · all lines: state/lockstep/deploys/")
     assert what.startswith("Nothing to change, 0:")
     assert f"{ONE}, {TWO} serve: qwen, mistral, mistral-vllm. Nothing is hot yet." in what
-    assert rest[0] == "Start one:  lockstep switch inventories/site.py qwen"
+    assert rest[0] == "Start one:  lockstep switch qwen -i inventories/site.py"
     assert len(rest) <= 4
     assert changed(converged) == []
 

@@ -155,7 +155,7 @@ class Site:
         environment = {**os.environ, **self.stack.environment}
         try:
             done = subprocess.run(
-                [str(BIN / "lockstep"), words[0], str(INVENTORY), *words[1:]],
+                [str(BIN / "lockstep"), *words, "-i", str(INVENTORY)],
                 capture_output=True,
                 text=True,
                 cwd=REPOSITORY,

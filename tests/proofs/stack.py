@@ -332,8 +332,8 @@ class Stack:
         return done.stdout
 
     def lockstep(self, command: str, *words: str, inventory: Path = INVENTORY) -> Answer:
-        """`lockstep COMMAND INVENTORY WORDS`, whatever its end."""
-        done = self._run([str(BIN / "lockstep"), *command.split(), str(inventory), *words])
+        """`lockstep COMMAND WORDS -i INVENTORY`, whatever its end."""
+        done = self._run([str(BIN / "lockstep"), *command.split(), *words, "-i", str(inventory)])
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -385,11 +385,11 @@ class Stack:
         return done
 
     def diff(self, *options: str, inventory: Path = INVENTORY) -> subprocess.CompletedProcess[str]:
-        """`lockstep diff INVENTORY OPTIONS`, whatever it says."""
-        return self._run([str(BIN / "lockstep"), "diff", str(inventory), *options])
+        """`lockstep diff OPTIONS`, whatever it says."""
+        return self._run([str(BIN / "lockstep"), "diff", "-i", str(inventory), *options])
 
     def plan(self, inventory: Path = INVENTORY) -> str:
-        """`lockstep plan INVENTORY`: what it prints."""
+        """`lockstep plan`: what it prints."""
         return self.lockstep("plan", inventory=inventory).out
 
     def bench(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import DONE, FINDINGS, INVENTORY, LIMIT, UNUSABLE
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import ask, at_once, choose
 

@@ -20,22 +20,15 @@ from lockstep.bench.run import Bench, measure
 from lockstep.bench.subject import of_host
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
+from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, found
 from lockstep.cli.shared import DONE, UNUSABLE, print_json
-from lockstep.inventory.inventory_file import REPOSITORY
+from lockstep.fleet.tunnel import tunnel
 from lockstep.onhost.rollout.technical import TOKENS
-
-_INVENTORY = REPOSITORY / "inventories" / "spark.py"
 
 
 @click.command()
 @click.argument("subject", metavar="HOST|URL")
-@click.option(
-    "--inventory",
-    "-i",
-    type=click.Path(path_type=Path),
-    default=_INVENTORY,
-    help="Inventory with HOST.  [default: inventories/spark.py]",
-)
+@INVENTORY_IF_NEEDED
 @click.option(
     "--suite",
     "names",
@@ -73,7 +66,7 @@ _INVENTORY = REPOSITORY / "inventories" / "spark.py"
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead.")
 def run(
     subject: str,
-    inventory: Path,
+    inventory: Path | None,
     names: tuple[str, ...],
     model: str | None,
     key_file: Path | None,
@@ -113,18 +106,20 @@ def run(
 
 @contextlib.contextmanager
 def _bench(
-    subject: str, inventory: Path, model: str | None, key: str | None
+    subject: str, given: Path | None, model: str | None, key: str | None
 ) -> Iterator[tuple[Bench, Subject]]:
     if subject.startswith(("http://", "https://")):
         yield _of_url(subject, model, key)
         return
+    inventory = found(given)
     place = reach.place(inventory, subject)
     hot = reach.hot(place)
     if key is None and hot.api_key_file:
         key = place.secret(hot.api_key_file)
     about, expected, vision = of_host(place, hot, inventory.stem)
     urls = hot.engine_url or hot.url, hot.url
-    with reach.tunnel(place.where, urls) as (engine, api):
+    with tunnel(place.where, urls) as there:
+        engine, api = there.urls[0], there.urls[-1]
         client = Client(engine, hot.model, key)
         seen = _seen(client, place.where.name, "`switch.sh status` there says how it fares.")
         bench = Bench(client, expected, lambda: place.look(hot.engine), context=seen.context)

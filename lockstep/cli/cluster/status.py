@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.fleet.hosts import Host, ask, at_once, members
 from lockstep.units.scripts import switch_path
 

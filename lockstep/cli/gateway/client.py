@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import INVENTORY
+from lockstep.cli.inventory_option import INVENTORY
 from lockstep.clients.offer import Offer, of_host
 from lockstep.clients.programs import PROGRAMS, Program, reading
 from lockstep.core.errors import LockstepError
@@ -24,14 +24,14 @@ from lockstep.inventory.bound_targets import AUTO
     metavar="FILE",
     help="File with your key alone; the configuration names it.",
 )
-@click.option("--host", metavar="HOST", help="Whose gateway; the first host of INVENTORY.")
+@click.option("--host", metavar="HOST", help="Whose gateway; the first host of the inventory.")
 @click.option(
     "--model", default=AUTO, show_default=True, help="What it asks for where nothing is chosen."
 )
 def client(
     program: str, inventory: Path, key_file: Path | None, host: str | None, model: str
 ) -> None:
-    """Print the configuration of PROGRAM for the gateway of INVENTORY.
+    """Print the configuration of PROGRAM for the gateway.
 
     Standard output is the file itself, standard error says where it goes and what else is needed.
     No key is printed: the program reads it from --key-file, or from a variable. This contacts no

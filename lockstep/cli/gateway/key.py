@@ -10,7 +10,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, INVENTORY, UNUSABLE, print_json
+from lockstep.cli.inventory_option import INVENTORY, typed
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.core.terminal import console
 from lockstep.fleet.hosts import Host, choose
@@ -49,7 +50,7 @@ def key() -> None:
     "--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Last day, in UTC."
 )
 def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | None) -> int:
-    """Make a key for the person NAME, in force on every Spark of INVENTORY at once.
+    """Make a key for the person NAME, in force on every Spark of the inventory at once.
 
     The key is printed once, alone on standard output. The Sparks get its hash.
 
@@ -65,8 +66,8 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
     if last and last.valid(now):
         raise LockstepError(
             f"{name} has a key since {last.since}",
-            remedy=f"`lockstep key revoke {inventory} {name}` ends it; "
-            f"`lockstep key list {inventory} --fix` brings it to each Spark.",
+            remedy=f"`{typed('key', 'revoke', name)}` ends it; "
+            f"`{typed('key', 'list', '--fix')}` brings it to each Spark.",
         )
     secret = keys.new_key()
     entry = keys.Entry(
@@ -77,7 +78,7 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
     if there:
         click.echo(f"{name}, role {role}, on {', '.join(there)}. Shown only now:", err=True)
         click.echo(secret)
-    remedy = f"Then: `lockstep key list {inventory} --fix`"
+    remedy = f"Then: `{typed('key', 'list', '--fix')}`"
     return _told_others(after, there, f"{name}'s key is not in force there. {remedy}")
 
 
@@ -85,7 +86,7 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
 @INVENTORY
 @_NAME
 def revoke(inventory: Path, name: str) -> int:
-    """End the key of the person NAME on every Spark of INVENTORY at once.
+    """End the key of the person NAME on every Spark of the inventory at once.
 
     Requests under way go on to their end.
 
@@ -105,7 +106,7 @@ def revoke(inventory: Path, name: str) -> int:
     there = [each.host for each in after if each.entries.get(name) == entry]
     if there:
         click.echo(f"{name}: revoked on {', '.join(there)}")
-    remedy = f"Again: `lockstep key revoke {inventory} {name}`"
+    remedy = f"Again: `{typed('key', 'revoke', name)}`"
     return _told_others(after, there, f"{name}'s key may be in force there. {remedy}")
 
 
@@ -146,7 +147,7 @@ def list_(inventory: Path, as_json: bool, fix: bool) -> int:
     if as_json:
         print_json(_data(found, last, lacking))
     else:
-        _print(inventory, found, last, lacking)
+        _print(found, last, lacking)
     differs = FINDINGS if any(lacking.values()) else DONE
     return UNUSABLE if any(each.fault for each in found) else differs
 
@@ -199,7 +200,6 @@ def _data(
 
 
 def _print(
-    inventory: Path,
     found: Sequence[Held],
     last: dict[str, keys.Entry],
     lacking: dict[str, dict[str, str]],
@@ -225,7 +225,7 @@ def _print(
         for person, state in persons.items():
             click.echo(f"{host}: {person} is {state}; by the last one: {_state(last[person])}")
     if any(lacking.values()):
-        click.echo(f"→ lockstep key list {inventory} --fix")
+        click.echo(f"→ {typed('key', 'list', '--fix')}")
     for each in found:
         if each.fault:
             click.echo(f"{each.host}: {each.fault}", err=True)

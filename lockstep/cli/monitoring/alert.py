@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from lockstep.cli.each_host import answered, exit_code, of_each
-from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, print_json
 from lockstep.core.errors import InventoryError
 from lockstep.files.managed_file import command
 from lockstep.fleet.hosts import Host, ask, choose
@@ -25,7 +26,7 @@ def alert() -> None:
 @click.argument("host", nargs=-1)
 @AS_JSON
 def test(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
-    """Send a test alert from each HOST of INVENTORY to each of its receivers.
+    """Send a test alert from each HOST of the inventory to each of its receivers.
 
     Without HOST every Spark with an Alertmanager sends one. Two minutes later the test is over,
     which each receiver is told too.

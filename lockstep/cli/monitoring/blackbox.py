@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from lockstep.cli.shared import AS_JSON, INVENTORY, print_json
+from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, print_json
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.hosts import choose, read
 from lockstep.monitoring.blackbox import Story, story
@@ -41,7 +42,7 @@ _LIMIT_S = 90.0
 def blackbox(
     inventory: Path, host: str, before_boot: bool, minutes: int, html: Path | None, as_json: bool
 ) -> None:
-    """Show the last minutes of HOST: figures, changes, and what its kernel said.
+    """Show the last minutes of HOST: figures, changes, its kernel.
 
     They come from the Spark that records HOST, so HOST may be frozen or without power. Where none
     does, HOST itself is asked for what it wrote to its disk, and what that lacks is said. While

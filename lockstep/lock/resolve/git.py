@@ -103,7 +103,7 @@ class Repository:
             where=self.where,
             found=_reason(done.stderr) or "not on the branch",
             remedy="Check the network and proxy, name a mirror under sources.git, or lock again: "
-            "`lockstep lock` resolves the branch anew.",
+            "`lockstep update` resolves the branch anew.",
         )
 
     def said(self, *words: str) -> str:

@@ -75,7 +75,7 @@ class _Moved:
 
 
 def names(item: moving.Item, old: Pins) -> Iterator[str]:
-    """What `--only` may call a thing."""
+    """What `lockstep update` may call a thing."""
     match item:
         case moving.PythonWanted(name=name, asked=asked, agree=agree):
             yield name

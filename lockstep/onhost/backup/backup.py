@@ -156,7 +156,7 @@ def restore(paths: layout.Paths, found: Config, snapshot: str, place: str) -> No
         except errors.Problem as error:
             raise errors.Problem(
                 f"{error}. Nothing was put back. Remedy: another snapshot, or another place with "
-                "--from: `lockstep backup list INVENTORY`"
+                "--from: `lockstep backup list`"
             ) from error
         for path in _returning(paths):
             _put(unpacked / str(path).lstrip("/"), path)

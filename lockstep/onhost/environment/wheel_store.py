@@ -164,11 +164,11 @@ class Store:
         )
         if done.returncode != 0:
             what = wheels[0].file if len(wheels) == 1 else f"{len(wheels)} wheels"
-            only = " --only precompiled" if wheels[0].url else ""
+            name = " precompiled" if wheels[0].url else ""
             raise errors.Problem(
                 f"pip could not fetch {what}: {' '.join(done.stderr.split())[-500:]}. Remedy: "
                 "check network, proxy, disk and `sources`, then run again; what is not there any "
-                f"more: `lockstep lock{only}`"
+                f"more: `lockstep update{name}`"
             )
         for wheel in wheels:
             (self._under_way / wheel.file).replace(self._folder / wheel.sha256)

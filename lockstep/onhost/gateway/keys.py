@@ -210,7 +210,7 @@ class Keys:
             self._entries = loaded(self.path.read_text(encoding="utf-8"), str(self.path))
         except (Broken, OSError, UnicodeDecodeError) as error:
             why = str(error) if isinstance(error, Broken) else f"{self.path}: {errors.why(error)}"
-            remedy = "move the file away, and run `lockstep key list INVENTORY --fix`"
+            remedy = "move the file away, and run `lockstep key list --fix`"
             tell(f"{why}. Every key is refused. Remedy: {remedy}")
 
 

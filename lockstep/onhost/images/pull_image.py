@@ -67,7 +67,7 @@ _CAUSES: tuple[tuple[re.Pattern[str], int, str], ...] = (
     (
         re.compile(r"manifest unknown|not found|name unknown|404", re.I),
         EXIT_NOT_FOUND,
-        "tags of nightly builds are removed upstream: pin another digest (lockstep lock)",
+        "tags of nightly builds are removed upstream: pin another digest (lockstep update)",
     ),
 )
 

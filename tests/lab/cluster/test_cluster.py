@@ -93,7 +93,7 @@ def test_the_link_gets_its_addresses_and_a_wrong_file_loses_nobody(
 def test_the_lab_proves_tcp_and_says_so(deployed: Stack) -> None:
     clustered = REPOSITORY / "inventories/lab_cluster.py"
     done = subprocess.run(
-        [str(BIN / "lockstep"), "cluster", "check", str(clustered)],
+        [str(BIN / "lockstep"), "cluster", "check", "-i", str(clustered)],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,

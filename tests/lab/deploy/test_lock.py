@@ -27,9 +27,9 @@ TRIPLE = (
 )
 
 
-def lock(stack: Stack, *options: str) -> tuple[int, list[tuple[str, str]]]:
-    """Exit code of `lockstep lock`, and (kind, name) of what it says has moved."""
-    done = stack.lockstep("lock", "--json", *options)
+def lock(stack: Stack, *options: str, command: str = "lock") -> tuple[int, list[tuple[str, str]]]:
+    """Exit code of `lockstep lock` or `update`, and (kind, name) of what it says has moved."""
+    done = stack.lockstep(command, "--json", *options)
     assert done.code in (0, 1), done.err
     found: list[dict[str, Any]] = json.loads(done.out)["changes"]
     return done.code, [(change["kind"], change["name"]) for change in found]
@@ -69,7 +69,7 @@ def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
     assert (code, set(moved) - set(found)) == (1, set())
     assert lockfile.load(deployed.lock) == old
     # What other inventories had recorded in the lab's lock goes; nothing else moves.
-    code, found = lock(deployed, "--only", "flashinfer")
+    code, found = lock(deployed, "flashinfer", command="update")
     assert (code, [each for each in found if each[0] == "engine"]) == (0, sorted(moved))
     new = lockfile.load(deployed.lock)
     came = [change.new for change in changes(old, new) if change.new]

@@ -85,13 +85,3 @@ def test_a_model_that_gives_no_tokens_is_not_measured(monkeypatch: pytest.Monkey
     monkeypatch.setattr(reach.hosts, "read", lambda *_, **__: (answer, None))
     with pytest.raises(ResultError, match=r"vectors gives no tokens.*found kind embedding"):
         reach.hot(PLACE)
-
-
-def test_a_tunnel_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin", "ssh", "echo administratively prohibited >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    with (
-        pytest.raises(ResultError, match=r"prohibited\. Try `ssh` to it .* allow TCP forwarding"),
-        reach.tunnel(PLACE.where, ["http://127.0.0.1:30001"]),
-    ):
-        pass

@@ -41,7 +41,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def said(tmp_path: Path, verb: str, *words: str) -> Result:
     path = tmp_path / "site.py"
     path.write_text(INVENTORY)
-    return CliRunner().invoke(main, ["backup", verb, str(path), *words])
+    return CliRunner().invoke(main, ["backup", verb, "-i", str(path), *words])
 
 
 def test_now_is_made_where_the_inventory_has_backups(tmp_path: Path, asked: dict[str, Any]) -> None:

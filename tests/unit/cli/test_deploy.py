@@ -23,13 +23,15 @@ from lockstep.deploy.summary import HostOutcome
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
 OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
+INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
+
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with an inventory, and logs of its own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "spark.py").write_text("", encoding="utf-8")
+    (tmp_path / "spark.py").write_text(INVENTORY, encoding="utf-8")
     return tmp_path
 
 
@@ -60,7 +62,7 @@ def test_a_deploy_that_changes_nothing_is_five_lines(
     assert result.exit_code == 0
     assert lines(result) == [
         "Nothing to change, 0:00. spark1, spark2 serve: qwen, mistral. Hot on spark1: qwen.",
-        "Start one:  lockstep switch spark.py mistral",
+        "Start one:  lockstep switch mistral -i spark.py",
         "Page: https://10.0.0.11:8443",
     ]
     (log,) = (folder / "state").rglob("*.log")
@@ -223,6 +225,6 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
     assert done.wait() == 0
     text = output.decode()
     assert "✓ checks   ✓ packages" in text
-    assert "Start one:  lockstep switch spark.py" in text
+    assert "Start one:  lockstep switch" in text
     assert "\x1b[3" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0

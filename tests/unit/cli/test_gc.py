@@ -41,7 +41,7 @@ def run(
     path: Path, *words: str, plan: str = PLAN, gone: str = GONE, second: str = f"echo '{NOTHING}'"
 ) -> Result:
     text = SSH.replace("{plan}", plan).replace("{gone}", gone).replace("{second}", second)
-    return invoked(path.parent, text, "gc", str(path), *words)
+    return invoked(path.parent, text, "gc", "-i", str(path), *words)
 
 
 def calls(path: Path) -> list[str]:

@@ -42,7 +42,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def run(tmp_path: Path, *words: str) -> Any:
     inventory = tmp_path / "site.py"
     inventory.write_text(INVENTORY)
-    return CliRunner().invoke(main, ["log", str(inventory), *words])
+    return CliRunner().invoke(main, ["log", "-i", str(inventory), *words])
 
 
 def test_all_hosts_are_shown_together_in_the_order_of_time(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from lockstep.cli.main import main
+from lockstep.cli.main import GROUPS, main
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,15 @@ def test_a_command_that_resembles_none_is_refused():
     done = CliRunner().invoke(main, ["xyzzy"])
     assert done.exit_code == 2
     assert "No such command 'xyzzy'." in done.output
+
+
+def test_the_first_help_has_each_command_once_and_whole_at_80_columns():
+    told = CliRunner().invoke(main, ["--help"], terminal_width=80).output
+    listed = [line.split()[0] for line in told.splitlines() if line.startswith("  ")]
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert set(main.modules) <= set(grouped) and len(grouped) == len(set(grouped))
+    assert [name for name in listed if name in grouped] == [
+        name for name in grouped if name in main.modules
+    ]
+    assert "..." not in told.partition("Options:")[2]
+    assert told.index("Every day:") < told.index("deploy ") < told.index("Models:")

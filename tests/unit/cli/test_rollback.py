@@ -93,7 +93,7 @@ class Site:
             self.deploys.clear()
 
     def back(self, *options: str) -> Any:
-        return CliRunner().invoke(main, ["rollback", str(self.inventory), *options])
+        return CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_o
     assert lockfile.load(site.lock) == FIRST
     said = " ".join(done.stderr.split())
     assert f"`pyinfra {site.inventory} deploy.py` goes on, with --use-sudo-password where" in said
-    assert f"`lockstep rollback {site.inventory}` puts the other lock back." in said
+    assert f"`lockstep rollback -i {site.inventory}` puts the other lock back." in said
     site.code = 0
     assert site.back().exit_code == 0
     assert lockfile.load(site.lock) == SECOND

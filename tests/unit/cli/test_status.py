@@ -74,7 +74,7 @@ def ssh(first: str, second: str) -> str:
 
 
 def run(path: Path, *words: str, first: str = answers(), second: str = answers()) -> Result:
-    return invoked(path.parent, ssh(first, second), "status", str(path), *words)
+    return invoked(path.parent, ssh(first, second), "status", "-i", str(path), *words)
 
 
 def said(**more: Any) -> str:
@@ -129,7 +129,7 @@ def test_a_host_that_nobody_deployed_to_is_said_to_be_that(inventory: Path) -> N
     done = run(inventory, second=f"echo '{said}' >&2; exit 127")
     assert done.exit_code == 1 and "silent" not in done.output
     words = " ".join(done.output.split())
-    assert "spark-2 not deployed yet → lockstep deploy -i INVENTORY" in words
+    assert "spark-2 not deployed yet → lockstep deploy" in words
     done = run(inventory, second="echo 'sh: another: not found' >&2; exit 127")
     assert done.exit_code == 2 and "silent: sh: another: not found" in done.output
 
@@ -154,7 +154,7 @@ def test_json_has_the_same_facts(inventory: Path) -> None:
 
 def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
     variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
-    argv = [sys.executable, "-m", "lockstep.cli.main", "status", str(inventory)]
+    argv = [sys.executable, "-m", "lockstep.cli.main", "status", "-i", str(inventory)]
     with subprocess.Popen(
         [*argv, "--watch", "--json"],
         env=variables,

@@ -38,7 +38,7 @@ esac
 
 def run(path: Path, *words: str, code: int = 4) -> Result:
     text = SSH.replace("{code}", str(code))
-    return invoked(path.parent, text, "switch", str(path), *words)
+    return invoked(path.parent, text, "switch", "-i", str(path), *words)
 
 
 def test_one_line_per_host_and_the_worst_code(inventory: Path) -> None:

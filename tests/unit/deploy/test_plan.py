@@ -144,7 +144,7 @@ def test_a_released_vllm_is_judged_by_its_own_version(hosts: tuple[HostPlan, ...
 
 
 def test_the_command_gives_programs_the_same_and_ends_well_with_warnings(file: Path) -> None:
-    result = CliRunner().invoke(main, ["plan", str(file), "--json"])
+    result = CliRunner().invoke(main, ["plan", "-i", str(file), "--json"])
     assert result.exit_code == 0
     made = json.loads(result.output)
     assert [host["name"] for host in made["hosts"]] == ["spark-1.local", "spark-2.local"]
@@ -155,19 +155,19 @@ def test_the_command_ends_with_1_where_a_deploy_would_be_stopped(tmp_path: Path)
     much = '"unit": "vllm-qwen36", "overrides": {"gpu_memory_utilization": 0.97}'
     worse = tmp_path / "pair.py"
     worse.write_text(INVENTORY.replace('"unit": "vllm-qwen36"', much))
-    result = CliRunner().invoke(main, ["plan", str(worse), "--json"])
+    result = CliRunner().invoke(main, ["plan", "-i", str(worse), "--json"])
     assert result.exit_code == 1, result.output
     assert "error" in {item["severity"] for item in json.loads(result.output)["findings"]}
 
 
 def test_one_screen_of_80_columns(file: Path) -> None:
-    output = CliRunner().invoke(main, ["plan", str(file)]).output
+    output = CliRunner().invoke(main, ["plan", "-i", str(file)]).output
     assert "the same as spark-1.local" in output
     assert max(map(len, output.splitlines())) <= 80
 
 
 def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["plan", str(tmp_path / "none.py")])
+    result = CliRunner().invoke(main, ["plan", "-i", str(tmp_path / "none.py")])
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 

@@ -49,7 +49,7 @@ def drifted() -> Report:
 def printed(found: Report) -> str:
     """What the command prints."""
     console = Console(file=io.StringIO(), width=80, color_system=None, highlight=False)
-    view.table(found, console, ["lockstep", "diff", "inventories/test.py", "--fix"])
+    view.table(found, console, "lockstep diff --fix")
     assert isinstance(console.file, io.StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
@@ -133,7 +133,7 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
 ) -> None:
     monkeypatch.setattr(report, "diff", lambda *_, **__: drifted())
     out = tmp_path / "drift.html"
-    done = CliRunner().invoke(main, ["diff", "inventories/test.py", "--json", "--html", str(out)])
+    done = CliRunner().invoke(main, ["diff", "--json", "--html", str(out)])
     found = json.loads(done.stdout)
     assert done.exit_code == 1
     assert found["differences"][0] == {
@@ -182,14 +182,14 @@ def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyP
     found = judged((ONE, perfect(ONE)), (TWO, two))
     monkeypatch.setattr(report, "diff", lambda *_, **__: found)
     monkeypatch.setattr(subprocess, "run", None)
-    done = CliRunner().invoke(main, ["diff", "inventories/test.py", "--fix"])
+    done = CliRunner().invoke(main, ["diff", "--fix"])
     assert done.exit_code == 1 and "2 differ on 2 hosts." in done.stdout
     assert "By hand" not in done.stdout and "sudo " not in done.stdout
     assert "spark1  nothing" in done.stdout and "spark2  content 1" in done.stdout
 
 
 def test_an_unknown_host_is_refused_before_any_is_asked() -> None:
-    done = CliRunner().invoke(main, ["diff", "inventories/spark.py", "--limit", "spark-9"])
+    done = CliRunner().invoke(main, ["diff", "--limit", "spark-9"])
     assert done.exit_code == 2
     assert "no such host" in done.stderr
 
@@ -207,7 +207,7 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
 
     monkeypatch.setattr(report, "diff", lambda *_, **__: reports.pop(0))
     monkeypatch.setattr(subprocess, "run", run)
-    done = CliRunner().invoke(main, ["diff", "inventories/test.py", "--fix"])
+    done = CliRunner().invoke(main, ["diff", "--fix"])
     assert [argv[1:4] for argv in ran] == [["-y", "--limit", "spark1"]]
     assert Path(ran[0][0]).name == "pyinfra"
     assert done.exit_code == 0 and "No drift" in done.stdout

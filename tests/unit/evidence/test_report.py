@@ -257,7 +257,7 @@ def run(tmp_path: Path, *words: str, answer_of_one: dict[str, Any] | None = None
     program(tmp_path / "bin", "ssh", text)
     environment = {"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"}
     output = ["--output", str(tmp_path / "made" / "here")]
-    return CliRunner().invoke(main, ["evidence", str(path), *output, *words], env=environment)
+    return CliRunner().invoke(main, ["evidence", "-i", str(path), *output, *words], env=environment)
 
 
 def test_the_command_writes_a_page_and_json_and_says_what_is_missing(tmp_path: Path) -> None:

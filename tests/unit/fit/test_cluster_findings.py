@@ -163,7 +163,7 @@ pair = checked(
 def planned(folder: Path, more: str) -> dict[str, Any]:
     path = folder / "pair.py"
     path.write_text(INVENTORY % more)
-    done = CliRunner().invoke(main, ["plan", str(path), "--json"])
+    done = CliRunner().invoke(main, ["plan", "-i", str(path), "--json"])
     found: dict[str, Any] = json.loads(done.output)
     return found
 

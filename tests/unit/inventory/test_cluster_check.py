@@ -191,7 +191,7 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
 ) -> None:
     answers = {"spark-1": answer(12), "spark-2": second}
     monkeypatch.setattr(cluster_check, "_asked", lambda host, asked: answers[host.name])
-    done = CliRunner().invoke(main, ["cluster", "check", str(path)])
+    done = CliRunner().invoke(main, ["cluster", "check", "-i", str(path)])
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
@@ -200,7 +200,7 @@ def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
 ) -> None:
     program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    done = CliRunner().invoke(main, ["cluster", "check", str(path)])
+    done = CliRunner().invoke(main, ["cluster", "check", "-i", str(path)])
     assert done.exit_code == 2
     assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
         done.output
@@ -212,7 +212,7 @@ def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
     command: str, path: Path
 ) -> None:
     path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
-    done = CliRunner().invoke(main, ["cluster", command, str(path)])
+    done = CliRunner().invoke(main, ["cluster", command, "-i", str(path)])
     assert done.exit_code == 2, done.output
     assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.core.errors import paragraph
+from lockstep.core.errors import InventoryError, paragraph
 from lockstep.files import templating
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory import pyinfra_keys
@@ -54,34 +54,34 @@ class Case:
 
 CASES = {
     "unknown key": Case(
-        f"site.py: unknown key 'operatrs'; allowed: {NAMES}. Did you mean 'operators'?",
+        f"site.py:2: unknown key 'operatrs'. Did you mean 'operators'? Allowed: {NAMES}.",
         host='{"operatrs": ("me",)}',
     ),
     "unknown key that begins as pyinfra's own do": Case(
-        "site.py: unknown key 'ssh_usr'; allowed: "
+        "site.py:2: unknown key 'ssh_usr'. Did you mean 'ssh_user'? Allowed: "
         + ", ".join(sorted(key for key in pyinfra_keys.KEYS if key.startswith("ssh_")))
-        + ". Did you mean 'ssh_user'?",
+        + ".",
         host='{"ssh_usr": "me"}',
     ),
     "unknown key that begins as one of ours and of pyinfra's": Case(
-        "site.py: unknown key 'docker_user'; allowed: docker_architecture, docker_identifier, "
-        "docker_image, docker_platform, docker_users. Did you mean 'docker_users'?",
+        "site.py:2: unknown key 'docker_user'. Did you mean 'docker_users'? Allowed: "
+        "docker_architecture, docker_identifier, docker_image, docker_platform, docker_users.",
         host='{"docker_user": ("me",)}',
     ),
     "unknown key in group data": Case(
-        f"group_data/all.py: unknown key 'torch_version'; allowed: {NAMES}. "
+        f"group_data/all.py:{LAST_LINE + 1}: unknown key 'torch_version'; allowed: {NAMES}. "
         "Remove it, or correct its name.",
         file="group_data/all.py",
         text='torch_version = "2.10"\n',
     ),
     "unknown key in a group's own data": Case(
-        f"group_data/site.py: unknown key 'webuii'; allowed: {NAMES}. Did you mean 'webui'?",
+        f"group_data/site.py:1: unknown key 'webuii'. Did you mean 'webui'? Allowed: {NAMES}.",
         file="group_data/site.py",
         text="webuii = {}\n",
     ),
     "unknown key inside a mapping": Case(
-        "site.py: unknown key 'prot' in webui; allowed: admin_email, bind, enabled, image, port, "
-        "unit, volume. Did you mean 'port'?",
+        "site.py:2: unknown key 'prot' in webui. Did you mean 'port'? Allowed: admin_email, "
+        "bind, enabled, image, port, unit, volume.",
         host='{"webui": {"prot": 1}}',
     ),
     "a key for all hosts at the top of the inventory": Case(
@@ -140,79 +140,81 @@ CASES = {
         text="from group_data.all import targets\ntargets = {**targets}\n",
     ),
     "wrong type": Case(
-        "site.py: webui.port must be a whole number; found '8080'.",
+        "site.py:2: webui.port must be a whole number; found '8080'.",
         host='{"webui": {"port": "8080"}}',
     ),
     "True is no number": Case(
-        "site.py: webui.port must be a whole number; found True.", host='{"webui": {"port": True}}'
+        "site.py:2: webui.port must be a whole number; found True.",
+        host='{"webui": {"port": True}}',
     ),
     "a text where a list belongs": Case(
-        "site.py: operators must be a list; found 'me'.", host='{"operators": "me"}'
+        "site.py:2: operators must be a list; found 'me'.", host='{"operators": "me"}'
     ),
     "a list where a mapping belongs": Case(
-        "site.py: targets must be a mapping; found [].", host='{"targets": []}'
+        "site.py:2: targets must be a mapping; found [].", host='{"targets": []}'
     ),
     "a value of two lines": Case(
-        "site.py: proxy.http spans lines; found 'http://a\\nb'.",
+        "site.py:2: proxy.http spans lines; found 'http://a\\nb'.",
         host='{"proxy": {"http": "http://a\\nb"}}',
     ),
     "an address without http://": Case(
-        "site.py: sources.hub is not an address; found 'huggingface.co'; allowed: http://HOST…, "
+        "site.py:2: sources.hub is not an address; found 'huggingface.co'; allowed: http://HOST…, "
         "https://HOST… or file:///….",
         host='{"sources": {"hub": "huggingface.co"}}',
     ),
     "a proxy's address without its password in the message": Case(
-        "site.py: proxy.http is not an address; found 'proxy:3128'; allowed: http://HOST…, "
+        "site.py:2: proxy.http is not an address; found 'proxy:3128'; allowed: http://HOST…, "
         "https://HOST… or file:///….",
         host='{"proxy": {"http": "me:secret@proxy:3128"}}',
     ),
     "a Python that is too exact": Case(
-        "site.py: python is not a version of the interpreter; found '3.12.4'; allowed: "
+        "site.py:2: python is not a version of the interpreter; found '3.12.4'; allowed: "
         '"3.12", without a third number.',
         host='{"python": "3.12.4"}',
     ),
     "no target": Case(
-        "site.py: targets is empty; found {}. Bind at least one recipe.", host='{"targets": {}}'
+        "site.py:2: targets is empty; found {}. Bind at least one recipe.", host='{"targets": {}}'
     ),
     "a target without a recipe": Case(
-        "site.py: targets.q.recipe is missing. Add targets.q.recipe.",
+        "site.py:2: targets.q.recipe is missing. Add targets.q.recipe.",
         host='{"targets": {"q": {"unit": "q"}}}',
     ),
     "a target's name that switch.sh takes for itself": Case(
-        "site.py: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
+        "site.py:2: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
         "lower-case letters, digits, '-' and '_'; not cancel, help, last, log, none, status, "
         "wait.",
         host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
     ),
     "a boot that names no target": Case(
-        "site.py: boot names no target; found 'gone'; allowed: none, last, qwen, mistral, "
+        "site.py:2: boot names no target; found 'gone'; allowed: none, last, qwen, mistral, "
         "mistral-fallback, mistral-vllm.",
         host='{"boot": "gone"}',
     ),
     "a boot whose recipe forbids it": Case(
-        "site.py: boot names target qwen, whose recipe qwen3.6-35b-a3b-prismaquant-dflash-k3 must "
+        "site.py:2: boot names target qwen, whose recipe qwen3.6-35b-a3b-prismaquant-dflash-k3 "
+        "must "
         "not come by itself after a boot; found lockstep.not_at_boot: its author leaves the choice "
         "of the model after a boot to the operator (article 000). Set boot to another target, or "
         'to "none" and use switch.sh after a boot.',
         host='{"boot": "qwen"}',
     ),
     "a unit's name that is none": Case(
-        "site.py: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
+        "site.py:2: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
         "digits, '-' and '_', at most 64, without '.service'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
     ),
     "a unit of Lockstep's": Case(
-        "site.py: targets.q.unit is a unit of Lockstep, or of a package that it installs; found "
+        "site.py:2: targets.q.unit is a unit of Lockstep, or of a package that it installs; found "
         "'earlyoom'. Give it a name of its own, for example the engine's and the model's.",
         host='{"targets": {"q": {"recipe": "a", "unit": "earlyoom"}}}',
     ),
     "a unit used twice": Case(
-        "site.py: targets.m.unit is used twice; found 'q', also in targets.q. "
+        "site.py:2: targets.m.unit is used twice; found 'q', also in targets.q. "
         "Give each target its own.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "m": {"recipe": "b", "unit": "q"}}}',
     ),
     "a unit that is Open WebUI's": Case(
-        "site.py: webui.unit is also the unit of a target; found 'open-webui'.",
+        "site.py:2: webui.unit is also the unit of a target; found 'open-webui'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "open-webui"}}}',
     ),
     "a target bound twice": Case(
@@ -227,148 +229,153 @@ CASES = {
         text='targets = {"q": {}, "q": {}}\n',
     ),
     "unknown recipe": Case(
-        "site.py: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
+        "site.py:2: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
         f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
         host='{"targets": {"q": {"recipe": "qwen3.6", "unit": "q"}}}',
     ),
     "unknown fallback": Case(
-        "site.py: targets.q.fallback names an unknown recipe; found 'c'; "
+        "site.py:2: targets.q.fallback names an unknown recipe; found 'c'; "
         f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "c"}}}',
     ),
     "a port used twice": Case(
-        "site.py: targets.m.port: port 8000 is used twice; found also by targets.q.port. "
+        "site.py:2: targets.m.port: port 8000 is used twice; found also by targets.q.port. "
         "Set targets.m.port to a free port.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}, '
         '"m": {"recipe": "b", "unit": "m", "port": 8000}}}',
     ),
     "Open WebUI's port used twice": Case(
-        "site.py: targets.m.port: port 8080 is used twice; found also by webui.port. "
+        "site.py:2: targets.m.port: port 8080 is used twice; found also by webui.port. "
         "Set targets.m.port to a free port.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
     ),
     "a port that is none": Case(
-        "site.py: targets.m.port is not a port for it; found 70000; allowed: 1024 to 65535.",
+        "site.py:2: targets.m.port is not a port for it; found 70000; allowed: 1024 to 65535.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
     ),
     "a port for copying that is none": Case(
-        "site.py: copy_port is not a port for it; found 0; allowed: 1024 to 65535.",
+        "site.py:2: copy_port is not a port for it; found 0; allowed: 1024 to 65535.",
         host='{"copy_port": 0}',
     ),
     "an address of the fast link that is none": Case(
-        "site.py: fabric_address is not an address; found '10.0.0.1/24'; allowed: an IP address "
+        "site.py:2: fabric_address is not an address; found '10.0.0.1/24'; allowed: an IP address "
         "of the host, or a name that the other Sparks know.",
         host='{"fabric_address": "10.0.0.1/24"}',
     ),
     "an address of the fast link with a slip": Case(
-        "site.py: fabric_address is not an address; found '10.77.0.300'; allowed: an IP address "
+        "site.py:2: fabric_address is not an address; found '10.77.0.300'; allowed: an IP address "
         "of the host, or a name that the other Sparks know.",
         host='{"fabric_address": "10.77.0.300"}',
     ),
     "a part of a commit for the compiled wheel": Case(
-        "site.py: engine.precompiled_commit is not a whole commit; found 'abc123'; allowed: 40 "
+        "site.py:2: engine.precompiled_commit is not a whole commit; found 'abc123'; allowed: 40 "
         "hexadecimal digits, or None for the one at which the fork left upstream.",
         host='{"engine": {"precompiled_commit": "abc123"}}',
     ),
     "a build of the compiled wheel that is a path": Case(
-        "site.py: engine.precompiled_variant is not the name of a build; found '../cu130'; "
+        "site.py:2: engine.precompiled_variant is not the name of a build; found '../cu130'; "
         'allowed: "cu130" or another folder of the server, "" for the usual one.',
         host='{"engine": {"precompiled_variant": "../cu130"}}',
     ),
     "a finding that no deploy survives, waived": Case(
-        "site.py: waive[1] names a finding that no deploy survives; found 'architecture'; "
+        "site.py:2: waive[1] names a finding that no deploy survives; found 'architecture'; "
         "allowed: codes of other findings, as plan and preflight show them. Remove it, and mend "
         "what the finding says.",
         host='{"waive": ("dgx-os", "architecture")}',
     ),
     "a mistyped code of a finding": Case(
-        "site.py: waive[1] is the code of no finding; found 'clok'; allowed: codes of findings, "
-        "as plan and preflight show them. Did you mean 'clock'?",
+        "site.py:2: waive[1] is the code of no finding; found 'clok'. Did you mean 'clock'? "
+        "Allowed: "
+        "codes of findings, as plan and preflight show them.",
         host='{"waive": ("dgx-os", "clok")}',
     ),
     "a licence in small letters": Case(
-        "site.py: accept_licences[0] is no licence that SPDX or a recipe names; found "
-        "'cc-by-4.0'; allowed: what the finding `licence-refused` names. Did you mean "
-        "'CC-BY-4.0'?",
+        "site.py:2: accept_licences[0] is no licence that SPDX or a recipe names; found "
+        "'cc-by-4.0'. Did you mean 'CC-BY-4.0'? Allowed: what the finding `licence-refused` "
+        "names.",
         host='{"accept_licences": ("cc-by-4.0",)}',
     ),
     "a mistyped licence of a recipe": Case(
-        "site.py: accept_licences[1] is no licence that SPDX or a recipe names; found "
-        "'LicenseRef-NVIDIA-Nemotron-Model-License'; allowed: what the finding `licence-refused` "
-        "names. Did you mean 'LicenseRef-NVIDIA-Nemotron-Open-Model-License'?",
+        "site.py:2: accept_licences[1] is no licence that SPDX or a recipe names; found "
+        "'LicenseRef-NVIDIA-Nemotron-Model-License'. Did you mean "
+        "'LicenseRef-NVIDIA-Nemotron-Open-Model-License'? Allowed: what the finding "
+        "`licence-refused` names.",
         host='{"accept_licences": ("CC-BY-4.0", "LicenseRef-NVIDIA-Nemotron-Model-License")}',
     ),
     "a fork and a release": Case(
-        "site.py: engine.git and engine.release name two vLLMs; found 'https://example.org/v.git' "
+        "site.py:2: engine.git and engine.release name two vLLMs; found "
+        "'https://example.org/v.git' "
         "and 'vllm==0.20.2'. Keep one of them.",
         host='{"engine": {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}}',
     ),
     "a password in the fork's address": Case(
-        "site.py: engine.git holds a login, which would stand in the lock file; found "
+        "site.py:2: engine.git holds a login, which would stand in the lock file; found "
         "https://…@example.org:8443/me/vllm.git. Write the address without it, and the login into "
         'sources.git, which is in no lock: "https://example.org:8443/": '
         '"https://USER:TOKEN@example.org:8443/".',
         host='{"engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}}',
     ),
     "a token in the address of transformers": Case(
-        "site.py: engine.transformers holds a login, which would stand in the lock file; found "
+        "site.py:2: engine.transformers holds a login, which would stand in the lock file; found "
         "https://…@example.org/t.git@abc. Write the address without it, and the login into "
         'sources.git, which is in no lock: "https://example.org/": '
         '"https://USER:TOKEN@example.org/".',
         host='{"engine": {"transformers": "transformers @ git+https://secret@example.org/t.git@abc"}}',
     ),
     "a day that is none": Case(
-        "site.py: engine.exclude_newer is not a day; found 'march'; allowed: \"YYYY-MM-DD\", "
+        "site.py:2: engine.exclude_newer is not a day; found 'march'; allowed: \"YYYY-MM-DD\", "
         '"fork" for the day of the fork\'s commit, or None.',
         host='{"engine": {"exclude_newer": "march"}}',
     ),
     "a password in vLLM's own address": Case(
-        "site.py: engine.upstream holds a login, which would stand in the lock file; found "
+        "site.py:2: engine.upstream holds a login, which would stand in the lock file; found "
         "ssh://…@example.org/v.git. Write the address without it, and the login into "
         'sources.git, which is in no lock: "ssh://example.org/": '
         '"ssh://USER:TOKEN@example.org/".',
         host='{"engine": {"upstream": "ssh://git:secret@example.org/v.git"}}',
     ),
     "a fork's address with half a bracket": Case(
-        "site.py: engine.git is not an address; found Invalid IPv6 URL.",
+        "site.py:2: engine.git is not an address; found Invalid IPv6 URL.",
         host='{"engine": {"git": "https://[fd00::1/v.git"}}',
     ),
     "a login of a registry": Case(
-        "site.py: sources.registries['docker.io'] is not a registry; found 'mirror:5000'; allowed: "
+        "site.py:2: sources.registries['docker.io'] is not a registry; found 'mirror:5000'; "
+        "allowed: "
         "HOST, HOST:PORT or HOST:PORT/PATH. Without https:// and without a login.",
         host='{"sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}}',
     ),
     "a registry without TLS with a path": Case(
-        "site.py: sources.plain_registries[0] is not a registry; found 'mirror:5000/hub'; allowed: "
+        "site.py:2: sources.plain_registries[0] is not a registry; found 'mirror:5000/hub'; "
+        "allowed: "
         "HOST, HOST:PORT. Without https:// and without a login.",
         host='{"sources": {"plain_registries": ("mirror:5000/hub",)}}',
     ),
     "a compiled wheel past the lock": Case(
-        "site.py: engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is a variable that the "
+        "site.py:2: engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is a variable that the "
         "lock decides; found 'VLLM_PRECOMPILED_WHEEL_COMMIT'. Use engine.precompiled, "
         "precompiled_commit or precompiled_variant.",
         host='{"engine": {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}}',
     ),
     "a digest without sha256:": Case(
-        "site.py: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "
+        "site.py:2: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "
         "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
         "Write the digest of the image's manifest for this architecture, or a tag.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "image": "a/b@deadbeef"}}}',
     ),
     "a digest that is too short": Case(
-        "site.py: webui.image has a digest that is not a digest; found 'sha256:abc'; allowed: "
+        "site.py:2: webui.image has a digest that is not a digest; found 'sha256:abc'; allowed: "
         "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
         "Write the digest of the image's manifest for this architecture, or a tag.",
         host='{"webui": {"image": "a/b@sha256:abc"}}',
     ),
     "an image for a recipe that runs in the venv": Case(
-        "site.py: targets.q.image is given, but its recipe runs in the venv engine; "
+        "site.py:2: targets.q.image is given, but its recipe runs in the venv engine; "
         "found 'a/b:1'. Remove it, or name a recipe with a container.",
         host='{"targets": {"q": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", '
         '"unit": "q", "image": "a/b:1"}}}',
     ),
     "a script without a full path": Case(
-        "site.py: targets.q.scripts[0] needs a full path; found 'q.sh'.",
+        "site.py:2: targets.q.scripts[0] needs a full path; found 'q.sh'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "scripts": ("q.sh",)}}}',
     ),
     "a value missing in a recipe's command": Case(
@@ -600,3 +607,29 @@ def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.s
         while not was_contacted(door):
             assert not done.done(), done.result().stderr
     assert "contacted" not in done.result().stderr
+
+
+def test_all_mistakes_are_named_at_once_each_with_its_line(repository: Path) -> None:
+    path = repository / "inventories/site.py"
+    path.write_text(
+        "_both = {'monitoring': True}\n"
+        "site = [\n"
+        "    ('one', {\n"
+        "        'ssh_usr': 'me',\n"
+        "        **_both,\n"
+        "    }),\n"
+        "    ('two', {\n"
+        "        'operators': ('me'),\n"
+        "        **_both,\n"
+        "    }),\n"
+        "]\n"
+    )
+    with pytest.raises(InventoryError) as no:
+        inventory.load(path)
+    lines = str(no.value).split("\n")
+    assert [line.partition(";")[0].partition(" Allowed")[0] for line in lines] == [
+        "site.py:4: unknown key 'ssh_usr'. Did you mean 'ssh_user'?",
+        "site.py:1: monitoring must be a mapping",
+        "site.py:8: operators must be a list",
+        "3 mistakes.",
+    ]

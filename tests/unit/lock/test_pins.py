@@ -99,8 +99,8 @@ PINS = Pins(
 TORCH, VISION = PINS.python["engine"].packages
 TEXT = f"""\
 # What every branch, tag, range and revision stands for. Every host gets exactly this.
-# Written by `lockstep lock`, which moves all of it or one thing (--only NAME), and by a deploy for
-# what has no entry yet. Keep it under version control.
+# Written by `lockstep update [NAME]`, which moves all of it or one thing, and by a deploy for what
+# has no entry yet. Keep it under version control.
 version: 1
 python:
   engine:
@@ -210,13 +210,13 @@ def compiled_line(**changed: str) -> str:
     [
         (
             "gti: {}",
-            "unknown key 'gti'; allowed: git, images, models, precompiled, python. "
-            "Did you mean 'git'?",
+            "unknown key 'gti'. "
+            "Did you mean 'git'? Allowed: git, images, models, precompiled, python.",
         ),
         (
             f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}",
-            "unknown key 'comit' in git.u; allowed: branch, commit, resolved. "
-            "Did you mean 'commit'?",
+            "unknown key 'comit' in git.u. "
+            "Did you mean 'commit'? Allowed: branch, commit, resolved.",
         ),
         ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
         (

@@ -38,7 +38,7 @@ def sparks(folder: Path, floor: str = '{"decode_tok_s": 60}') -> Path:
 def run(folder: Path, *words: str, code: int = 0, second: str = "") -> Result:
     second = second or f'echo measuring; echo "qwen: 12.5 tok/s"; exit {code}'
     text = SSH.replace("{second}", second)
-    return invoked(folder, text, "bench", "gate", str(sparks(folder)), *words)
+    return invoked(folder, text, "bench", "gate", "-i", str(sparks(folder)), *words)
 
 
 @pytest.mark.parametrize(("code", "worst"), [(0, 0), (1, 1), (2, 2), (77, 2)])
@@ -87,7 +87,7 @@ def test_accept_and_limit_reach_the_right_host(tmp_path: Path) -> None:
     ],
 )
 def test_a_floor_that_means_nothing_is_refused(tmp_path: Path, floor: str, said: str) -> None:
-    done = CliRunner().invoke(main, ["plan", str(sparks(tmp_path, floor))])
+    done = CliRunner().invoke(main, ["plan", "-i", str(sparks(tmp_path, floor))])
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
 

@@ -35,7 +35,7 @@ def inventory(tmp_path: Path) -> Path:
 
 
 def run(inventory: Path, program: str, *words: str) -> Result:
-    return CliRunner().invoke(main, ["client", program, str(inventory), *words])
+    return CliRunner().invoke(main, ["client", program, "-i", str(inventory), *words])
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -64,9 +64,9 @@ class Sparks:
         program(folder / "bin", "ssh", SSH.format(python=sys.executable))
 
     def run(self, verb: str, *words: str) -> Result:
-        """`lockstep key VERB INVENTORY WORDS`."""
+        """`lockstep key VERB WORDS -i INVENTORY`."""
         environment = {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin"}
-        argv = ["key", verb, str(self.inventory), *words]
+        argv = ["key", verb, *words, "-i", str(self.inventory)]
         return CliRunner().invoke(main, argv, env=environment)
 
     def down(self, host: str, is_down: bool = True) -> None:
@@ -149,7 +149,7 @@ def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Spar
     shown = sparks.run("list")
     assert shown.exit_code == 1
     assert f"{TWO}: anna is unknown; by the last one: in force" in shown.output
-    assert f"→ lockstep key list {sparks.inventory} --fix" in shown.output
+    assert f"→ lockstep key list --fix -i {sparks.inventory}" in shown.output
     assert sparks.run("list", "--fix").exit_code == 0
     assert sparks.who(TWO, secret) == keys.Person("anna", "use")
     assert sparks.run("list").exit_code == 0

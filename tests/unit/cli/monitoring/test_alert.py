@@ -24,7 +24,7 @@ sparks = checked(
 
 def run(inventory: Path, ssh: str, *words: str) -> Result:
     text = f'echo "$*" > "$(dirname "$0")/asked"\n{ssh}'
-    return invoked(inventory.parent, text, "alert", "test", str(inventory), *words)
+    return invoked(inventory.parent, text, "alert", "test", "-i", str(inventory), *words)
 
 
 def test_each_receiver_that_took_the_message_is_named(inventory: Path) -> None:

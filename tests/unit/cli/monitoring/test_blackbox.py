@@ -49,7 +49,7 @@ def run(folder: Path, hosts: str, answer: dict[str, Any] | str, *words: str) -> 
     )
     (folder / "answer").write_text(said)
     body = f'echo "$*" > {folder}/asked\ncat >> {folder}/asked\ncat {folder}/answer'
-    return invoked(folder, body, "blackbox", str(inventory), "spark-1.local", *words)
+    return invoked(folder, body, "blackbox", "-i", str(inventory), "spark-1.local", *words)
 
 
 def question(folder: Path) -> dict[str, Any]:
@@ -111,6 +111,6 @@ def test_where_nothing_is_known_the_host_and_a_remedy_are_named(
 
 def test_an_unknown_host_is_wrong_use(tmp_path: Path) -> None:
     run(tmp_path, TWO, ANSWER)
-    argv = ["blackbox", str(tmp_path / "sparks.py"), "spark-7"]
+    argv = ["blackbox", "-i", str(tmp_path / "sparks.py"), "spark-7"]
     done = CliRunner().invoke(main, argv)
     assert done.exit_code == 2 and "no such host" in " ".join(done.output.split())

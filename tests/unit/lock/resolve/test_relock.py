@@ -202,26 +202,29 @@ def site(tmp_path: Path) -> Path:
     return path
 
 
-def run(*argv: object) -> Any:
-    return CliRunner().invoke(main, ["lock", *map(str, argv)])
+def run(command: str, site: Path, *words: str) -> Any:
+    return CliRunner().invoke(main, [command, "-i", str(site), *words])
 
 
 def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Path) -> None:
-    done = run(site, "--only", "uv")
+    done = run("update", site, "uv")
     assert done.exit_code == 0, done.output
     assert done.stdout.splitlines()[0].split() == ["what", "name", "was", "is"]
     assert done.stdout.splitlines()[1].split() == ["uv", "uv", "1.0", "2.0"]
     assert "1 change (1 uv); some.lock.yaml written" in done.stdout
     after = lockfile.load(site.with_name("some.lock.yaml"))
     assert changes(OLD, after) == (Change("uv", "uv", "1.0", "2.0"),)
-    again = run(site, "--only", "uv")
+    again = run("update", site, "uv")
     assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
 
 
+@pytest.mark.parametrize("command", ["lock", "update"])
 @pytest.mark.parametrize(("option", "code"), [("--dry", 0), ("--check", 1)])
-def test_a_look_writes_nothing(world: World, site: Path, option: str, code: int) -> None:
+def test_a_look_writes_nothing(
+    world: World, site: Path, command: str, option: str, code: int
+) -> None:
     before = site.with_name("some.lock.yaml").read_bytes()
-    done = run(site, option, "--json")
+    done = run(command, site, option, "--json")
     assert done.exit_code == code
     shown = json.loads(done.stdout)
     assert shown["written"] is False
@@ -229,9 +232,10 @@ def test_a_look_writes_nothing(world: World, site: Path, option: str, code: int)
     assert site.with_name("some.lock.yaml").read_bytes() == before
 
 
-def test_a_lock_that_is_up_to_date_passes_the_check(world: World, site: Path) -> None:
-    run(site)
-    assert run(site, "--check").exit_code == 0
+@pytest.mark.parametrize("command", ["lock", "update"])
+def test_a_lock_that_is_up_to_date_passes_the_check(world: World, site: Path, command: str) -> None:
+    run("lock", site)
+    assert run(command, site, "--check").exit_code == 0
 
 
 def test_what_cannot_be_resolved_leaves_the_lock_alone(
@@ -242,7 +246,7 @@ def test_what_cannot_be_resolved_leaves_the_lock_alone(
 
     monkeypatch.setattr(relock, "resolve", fail)
     before = site.with_name("some.lock.yaml").read_bytes()
-    done = run(site)
+    done = run("lock", site)
     assert done.exit_code == 2
     assert "org/gone: the hub shows no such repository" in done.stderr
     assert site.with_name("some.lock.yaml").read_bytes() == before

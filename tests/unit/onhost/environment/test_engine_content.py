@@ -290,7 +290,7 @@ def test_a_wheel_that_no_index_has_is_named_with_a_remedy(tmp_path, index):
     said = str(caught.value)
     assert said.startswith(f"pip could not fetch {FILE}: ")
     assert "No matching distribution found for torch==2.10.0+cu130. Remedy: check network" in said
-    assert said.endswith("what is not there any more: `lockstep lock`")
+    assert said.endswith("what is not there any more: `lockstep update`")
     assert "s3cret" not in said
 
 

@@ -1,0 +1,113 @@
+"""`lockstep open`: the addresses of a Spark, and a tunnel to those that only it reaches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep.cli.gateway import open as module
+from lockstep.cli.main import main
+from lockstep.core.errors import LockstepError
+from lockstep.fleet.login import Login
+from lockstep.fleet.tunnel import Tunnel
+
+INVENTORY = """\
+from lockstep.deploy.checked import checked
+sparks = checked(
+    __file__,
+    [(f"spark-{n}", {"ssh_user": "anna", "operators": ("anna",), **MORE}) for n in (1, 2)],
+)
+"""
+OPEN = '{"gateway": {"bind": "0.0.0.0", "tls": "own"}, "webui": {"bind": "0.0.0.0"}}'
+TRUST = "  trust https://spark-1:8443/root.crt, its own certificate authority (docs/tls.md)"
+
+
+def run(folder: Path, *words: str, more: str = "{}") -> Result:
+    path = folder / "sparks.py"
+    path.write_text(INVENTORY.replace("MORE", more))
+    return CliRunner().invoke(main, ["open", "-i", str(path), *words])
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What tunnels were asked for; the first Spark's ports are free here, the others' are not."""
+    asked: list[Any] = []
+
+    @contextlib.contextmanager
+    def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool) -> Iterator[Tunnel]:
+        asked.append((where.name, tuple(urls), same_ports))
+        others = tuple(f"http://127.0.0.1:{4000 + n}" for n, _ in enumerate(urls))
+        yield Tunnel(where, tuple(urls) if len(asked) == 1 else others)
+
+    def wait(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "tunnel", tunnel)
+    monkeypatch.setattr(module.time, "sleep", wait)
+    return asked
+
+
+def test_what_is_on_loopback_is_brought_here_until_ctrl_c(
+    tmp_path: Path, opened: list[Any]
+) -> None:
+    done = run(tmp_path)
+    assert done.exit_code == 0, done.output
+    assert done.output.splitlines() == [
+        "spark-1",
+        "  page  http://127.0.0.1:8090",
+        "  chat  http://127.0.0.1:8080",
+        "  API   http://127.0.0.1:8090/v1",
+        "  key   none is needed there",
+        "spark-2",
+        "  page  http://127.0.0.1:4000",
+        "  chat  http://127.0.0.1:4001",
+        "  API   http://127.0.0.1:4000/v1",
+        "  key   none is needed there",
+        "Open until Ctrl-C.",
+    ]
+    urls = ("http://127.0.0.1:8090", "http://127.0.0.1:8080")
+    assert opened == [("spark-1", urls, True), ("spark-2", urls, True)]
+
+
+def test_print_opens_nothing_and_says_how(tmp_path: Path, opened: list[Any]) -> None:
+    done = run(tmp_path, "--print", "--limit", "spark-1")
+    assert done.exit_code == 0 and opened == []
+    assert done.output.splitlines()[1] == "  page  http://127.0.0.1:8090"
+    last = f"  page and chat only on the Spark itself; `lockstep open -i {tmp_path}/sparks.py` "
+    assert done.output.splitlines()[5] == last + "brings them here"
+
+
+def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, opened: list[Any]) -> None:
+    done = run(tmp_path, "--limit", "spark-1", more=OPEN)
+    assert done.exit_code == 0 and opened == []
+    assert done.output.splitlines() == [
+        "spark-1",
+        "  page  https://spark-1:8443",
+        "  chat  http://spark-1:8080",
+        "  API   https://spark-1:8443/v1",
+        f"  key   `lockstep key add NAME -i {tmp_path}/sparks.py` makes one for a person, and "
+        "shows it once",
+        TRUST,
+    ]
+
+
+def test_one_that_cannot_be_reached_does_not_keep_the_other(
+    tmp_path: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    through = module.tunnel
+
+    def tunnel(where: Login, *rest: Any, **more: Any) -> Any:
+        if where.name == "spark-1":
+            raise LockstepError("no tunnel to the host", where="spark-1", found="no route")
+        return through(where, *rest, **more)
+
+    monkeypatch.setattr(module, "tunnel", tunnel)
+    done = run(tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
+    assert done.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in done.stdout

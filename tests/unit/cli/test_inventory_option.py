@@ -1,0 +1,204 @@
+"""The inventory of a command: where it is found, and what is said where it is not."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from a_probe import program
+from click.testing import CliRunner, Result
+
+from lockstep.cli import deploy, inventory_option, lock, plan
+from lockstep.cli.inventory_option import found
+from lockstep.cli.main import main
+from lockstep.core.errors import InventoryError
+from lockstep.inventory.inventory_file import REPOSITORY
+
+#: Every command that has hosts to work on, and what else it must be given.
+COMMANDS: dict[str, str] = {
+    **dict.fromkeys(("adopt", "alert test", "backup check", "backup list", "backup now"), ""),
+    "backup restore": "spark1",
+    "bench gate": "",
+    "bench run": "spark1",
+    "blackbox": "spark1",
+    "client": "claude",
+    **dict.fromkeys(("cluster check", "cluster status", "deploy", "diff", "evidence", "gc"), ""),
+    "key add": "anna",
+    "key list": "",
+    "key revoke": "anna",
+    **dict.fromkeys(("lock", "log", "open", "plan", "remove", "rollback", "status"), ""),
+    "switch": "qwen",
+    "update": "",
+}
+every = pytest.mark.parametrize(("command", "rest"), COMMANDS.items(), ids=COMMANDS)
+
+GOOD = """
+from lockstep.deploy.checked import checked
+
+inventory = checked(__file__, [("spark1", {"operators": ("anna",)})])
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that a person is in."""
+    monkeypatch.delenv(inventory_option.VARIABLE, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def made(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+
+
+@pytest.mark.parametrize(
+    ("names", "which"),
+    [
+        (["inventory.py", "inventories/home.py"], "inventory.py"),
+        (["inventories/home.py", "inventories/lab.py", "inventories/lab_two.py"], "home.py"),
+        (["inventories/home.py", "inventories/home.md"], "home.py"),
+    ],
+)
+def test_the_only_one_is_found(here: Path, names: list[str], which: str) -> None:
+    made(here, *names)
+    assert found().name == which
+
+
+def test_of_several_none_is_guessed(here: Path) -> None:
+    made(here, "inventories/a.py", "inventories/b.py")
+    with pytest.raises(InventoryError) as no:
+        found()
+    assert str(no.value) == (
+        "more than one inventory is here; found inventories/a.py, inventories/b.py. "
+        "Name it with -i FILE, or set LOCKSTEP_INVENTORY."
+    )
+
+
+def test_the_checkout_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    assert found() == Path("inventories/spark.py")
+    monkeypatch.chdir(REPOSITORY / "docs")
+    assert found() == REPOSITORY / "inventories/spark.py"
+
+
+def run(*words: str, variable: str | None = None) -> Result:
+    return CliRunner().invoke(main, words, env={inventory_option.VARIABLE: variable})
+
+
+def said(done: Result) -> str:
+    return " ".join(done.output.split())
+
+
+def commands(group: click.Group, context: click.Context, *above: str) -> Iterator[str]:
+    """The words of every command that takes an inventory."""
+    for name in group.list_commands(context):
+        each = group.get_command(context, name)
+        if isinstance(each, click.Group):
+            yield from commands(each, context, *above, name)
+        elif each and any(param.name == "inventory" for param in each.params):
+            yield " ".join((*above, name))
+
+
+def test_no_command_is_forgotten_here() -> None:
+    assert isinstance(main, click.Group)
+    assert sorted(commands(main, click.Context(main))) == sorted(COMMANDS)
+
+
+@every
+def test_where_none_is_each_command_says_where_it_looked(
+    here: Path, command: str, rest: str
+) -> None:
+    done = run(*command.split(), *rest.split())
+    assert done.exit_code == 2
+    looked = f"looked for inventory.py and inventories/*.py in {here}. Name it with -i FILE"
+    assert said(done).startswith("lockstep: no inventory is found: looked for")
+    assert looked in said(done)
+
+
+@every
+def test_a_file_that_is_not_there_is_named(command: str, rest: str) -> None:
+    words = (*command.split(), *rest.split())
+    for done in (run(*words, "-i", "gone.py"), run(*words, variable="gone.py")):
+        assert done.exit_code == 2
+        assert said(done).startswith("lockstep: gone.py: there is no such inventory. Name it with")
+
+
+@every
+def test_the_old_place_of_the_inventory_is_answered_with_the_new(command: str, rest: str) -> None:
+    done = run(*command.split(), "old/spark.py", *rest.split())
+    assert done.exit_code == 2
+    typed = f"lockstep {command} -i old/spark.py {rest}".strip()
+    assert said(done) == f"lockstep: the inventory is an option now. Type `{typed}`."
+
+
+BROKEN = {
+    "": "the inventory defines no list of hosts named 'bad'",
+    "bad = []": "the inventory defines no list of hosts named 'bad'",
+    "bad = [": "bad.py:1: not valid Python: '[' was never closed",
+    "bad = [1 / 0]": "the file fails when it is read; found ZeroDivisionError",
+    "\0": "not valid Python: source code string cannot contain null bytes",
+    'bad = [("a", {"ssh_usr": "b"})]': "unknown key 'ssh_usr'",
+}
+
+
+@every
+@pytest.mark.parametrize("text", BROKEN, ids=repr)
+def test_one_that_cannot_be_used_is_one_sentence(
+    here: Path, command: str, rest: str, text: str
+) -> None:
+    (here / "bad.py").write_text(text)
+    done = run(*command.split(), *rest.split(), "-i", "bad.py")
+    assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
+    assert BROKEN[text] in said(done) and done.stdout == ""
+    assert said(done).startswith("lockstep: ")
+
+
+#: Every command that needs no host to say something.
+ALONE = ("--help", "--version", "plan", "recipe list", "recipe show qwen3.6-35b-a3b-fp8")
+
+
+@pytest.mark.parametrize(
+    "words", [*(f"{command} {rest}" for command, rest in COMMANDS.items()), *ALONE]
+)
+def test_a_pipe_that_is_closed_ends_it_without_a_word(
+    here: Path, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `| head -1` does; the Spark does not answer."""
+    program(here / "bin", "ssh", "echo no route to host >&2; exit 255")
+    monkeypatch.setenv("PATH", f"{here / 'bin'}:/usr/bin:/bin")
+    monkeypatch.setenv("XDG_STATE_HOME", str(here))
+    monkeypatch.setattr(deploy, "deploy_command", lambda *_: ["true"])
+    monkeypatch.setattr(lock, "relock", lambda _, old, **__: old)
+    (here / "inventory.py").write_text(GOOD)
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w", encoding="utf-8") as closed:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdout", closed)
+        with pytest.raises(SystemExit) as end:
+            main(words.split(), prog_name="lockstep")
+        monkeypatch.undo()
+        # What click or rich left in place of it is theirs.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)
+    assert end.value.code in (0, 1, 2)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_ctrl_c_is_a_sentence_and_130(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(plan, "make", interrupted)
+    (here / "inventory.py").write_text(GOOD)
+    done = run("plan")
+    assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C.\n")
+
+
+def test_an_engine_at_a_url_is_measured_without_an_inventory() -> None:
+    done = run("bench", "http://127.0.0.1:9", "--suite", "decode")
+    assert done.exit_code == 2 and "no engine answers there" in said(done)

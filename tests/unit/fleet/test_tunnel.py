@@ -1,0 +1,84 @@
+"""A tunnel by ssh: which ports it takes here, and how its end is told."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from a_probe import program
+
+from lockstep.core.errors import LockstepError
+from lockstep.fleet.login import Login
+from lockstep.fleet.tunnel import tunnel
+
+SPARK = Login("spark-1", ("ssh", "--", "spark-1"))
+# Listens where `-L 127.0.0.1:PORT:…` says, and writes down what it was asked; ends on a line.
+SSH = """exec {python} -c '
+import socket, sys, time
+words = sys.argv[1:]
+open("{asked}", "w").write(" ".join(words))
+held = [
+    socket.create_server(("127.0.0.1", int(word.split(":")[1])))
+    for option, word in zip(words, words[1:]) if option == "-L"
+]
+time.sleep({seconds})
+print("Timeout, server not responding.", file=sys.stderr)
+' "$@"
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What ssh was given."""
+    asked = tmp_path / "asked"
+    text = SSH.format(python=sys.executable, asked=asked, seconds=30)
+    program(tmp_path / "bin", "ssh", text)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/local/bin:/usr/bin:/bin")
+    return asked
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def test_the_hosts_own_port_is_taken_here_where_it_is_free(asked: Path) -> None:
+    port = free_port()
+    with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as here:
+        assert here.urls == (f"http://127.0.0.1:{port}",)
+        here.check()
+    assert f"-L 127.0.0.1:{port}:127.0.0.1:{port}" in asked.read_text()
+
+
+def test_another_port_is_taken_where_that_one_is_not_free(asked: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with tunnel(SPARK, [f"http://127.0.0.1:{port}"], same_ports=True) as here:
+            assert here.urls != (f"http://127.0.0.1:{port}",)
+
+
+def test_this_machine_itself_needs_none() -> None:
+    with tunnel(Login("@local", ()), ["http://127.0.0.1:1"]) as here:
+        assert here.urls == ("http://127.0.0.1:1",)
+        here.check()
+
+
+def test_one_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "ssh", "echo administratively prohibited >&2; exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    with (
+        pytest.raises(LockstepError, match=r"prohibited\. Try `ssh` to it .* allow TCP forwarding"),
+        tunnel(SPARK, ["http://127.0.0.1:30001"]),
+    ):
+        pass
+
+
+def test_one_that_ends_while_it_is_used_says_so(asked: Path) -> None:
+    with tunnel(SPARK, [f"http://127.0.0.1:{free_port()}"]) as here:
+        assert here.process is not None
+        here.process.terminate()
+        here.process.wait()
+        with pytest.raises(LockstepError, match="spark-1: the tunnel to the host has ended"):
+            here.check()
