@@ -8,6 +8,7 @@ from lockstep.bench.reach import Place
 from lockstep.bench.results import ResultError, Subject
 from lockstep.bench.ruler import Expected
 from lockstep.fit import catalogue
+from lockstep.fit.fit import model_of
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.models.checkpoint import VISION
@@ -96,7 +97,7 @@ def ceiling(
     """
     for machine in knowledge.hardware.values():
         if machine.compute_capability == compute_capability:
-            read = knowledge.model(recipe.model).token_gb
+            read = model_of(recipe, knowledge).token_gb
             bandwidth = float(machine.bandwidth_gb_s.value) * asked.tensor_parallel
             per_token = float(read.value) if read else _LEAST_GB
             return bandwidth / per_token * (1 + (asked.draft_tokens or 0))

@@ -10,7 +10,7 @@ from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, split_waived
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.catalogue import Catalogue
-from lockstep.fit.fit import Fit, fit
+from lockstep.fit.fit import Fit, fit, model_of
 from lockstep.fit.recipe_checks import check
 from lockstep.inventory import inventory_file
 from lockstep.inventory.bound_targets import BoundTarget
@@ -19,6 +19,7 @@ from lockstep.lock import lockfile
 from lockstep.lock.experts import informed
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
+from lockstep.models.known_models import Model
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
@@ -212,11 +213,11 @@ def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Downl
     for target in host.targets:
         for recipe in target.recipes:
             draft = recipe.lockstep.draft
-            weights = {recipe.repository: recipe.model}
-            weights |= {draft.model: draft.model} if draft else {}
+            weights = {recipe.repository: model_of(recipe, known.knowledge)}
+            weights |= {draft.model: known.knowledge.model(draft.model)} if draft else {}
             for name, model in weights.items():
                 if not name.startswith("/"):
-                    size = sizes.get(name, _catalogue_bytes(model, known))
+                    size = sizes.get(name, _stated_bytes(model))
                     named[name] = Download(name, hub, size)
             if image := target.image_of(recipe):
                 pin = record.images.get(image)
@@ -224,6 +225,5 @@ def _downloads(host: HostPlan, record: Pins, known: Catalogue) -> Iterator[Downl
     yield from named.values()
 
 
-def _catalogue_bytes(model: str, known: Catalogue) -> int | None:
-    weights = known.knowledge.model(model).weights_gb
-    return int(float(weights.value) * 1e9) if weights else None
+def _stated_bytes(model: Model) -> int | None:
+    return int(float(model.weights_gb.value) * 1e9) if model.weights_gb else None

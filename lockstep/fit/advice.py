@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lockstep.core.errors import RecipeError
-from lockstep.fit.fit import SERVING_GIB, UNSAID, Floors, fit
+from lockstep.fit.fit import SERVING_GIB, UNSAID, Floors, fit, model_of
 from lockstep.models.known_models import USUAL, Knowledge
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -82,7 +82,7 @@ def advice(
         kept = answer.largest_context // 1024 * 1024
         if kept:
             sentences.append(f"{answer.hosts} Spark(s) hold it with a context of {kept} tokens.")
-    family = knowledge.model(recipe.model).family
+    family = model_of(recipe, knowledge).family
     others = sorted(
         other.name
         for other in catalogue.values()
@@ -127,7 +127,7 @@ def _highest_share(knowledge: Knowledge, machine: str, floors: Floors) -> float:
 
 
 def _own_context(recipe: Recipe, knowledge: Knowledge) -> int | None:
-    shapes = knowledge.model(recipe.model).architecture
+    shapes = model_of(recipe, knowledge).architecture
     return shapes.context if shapes else None
 
 

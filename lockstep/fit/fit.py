@@ -139,13 +139,18 @@ def prepare(
 
 
 def model_of(recipe: Recipe, knowledge: Knowledge) -> Model:
-    """Its checkpoint: what the catalogue knows, else what the recipe's own metadata states."""
-    model = knowledge.model(recipe.model)
-    return replace(
-        model,
-        weights_gb=model.weights_gb or stated_weights(recipe),
-        architecture=model.architecture or stated_architecture(recipe),
-        quantisation=model.quantisation or str(recipe.metadata.get("quantization") or ""),
+    """Its checkpoint: what the catalogue knows, else what the recipe itself states."""
+    model, own = knowledge.model(recipe.model), recipe.lockstep.checkpoint or Model("")
+    stated = str(recipe.metadata.get("quantization") or "")
+    return Model(
+        model.id,
+        family=model.family or own.family,
+        weights_gb=model.weights_gb or own.weights_gb or stated_weights(recipe),
+        mtp_gb=model.mtp_gb or own.mtp_gb,
+        architecture=model.architecture or own.architecture or stated_architecture(recipe),
+        quantisation=model.quantisation or own.quantisation or stated,
+        vision=own.vision if model.vision is None else model.vision,
+        token_gb=model.token_gb or own.token_gb,
     )
 
 

@@ -10,16 +10,25 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
-from lockstep.models.architecture import Architecture, ArchitectureUnknown, from_config
+from lockstep.models import gguf
+from lockstep.models.architecture import Architecture, ArchitectureUnknown, experts, from_config
 
 # A weight index names every tensor: about 127,000 lines for the largest in the catalogue.
 LARGEST_JSON = 64 * 2**20
 _INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json")
 _CONFIGS = ("config.json", "params.json")
-_WEIGHTS = re.compile(r"\.(safetensors|gguf|bin|pt|pth)$")
+# An engine loads one of these sets; repositories hold the same weights in several formats.
+_SETS = (
+    re.compile(r"model[^/]*\.safetensors"),
+    re.compile(r"consolidated[^/]*\.safetensors"),
+    re.compile(r"[^/]*\.safetensors"),
+    re.compile(r"pytorch_model[^/]*\.bin"),
+    re.compile(r".*\.(safetensors|gguf|bin|pt|pth)"),
+)
+_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 _NEEDED = ("config.json", "tokenizer.json")
 # Where vision towers and prediction heads live, as the families of the catalogue name them.
 VISION = re.compile(
@@ -44,7 +53,7 @@ class Checkpoint:
         model: Hugging Face id, or folder.
         revision: Commit that was read, or None for a folder.
         files: Name → bytes of every file.
-        weight_bytes: Total of the weight files.
+        weight_bytes: Total of the weight files that an engine loads.
         quantisation: Method as stored ("compressed-tensors", "fp8", "modelopt NVFP4"), or "none".
         dtype: Type of the unquantised tensors.
         tensors: Number of tensors in the index.
@@ -54,6 +63,10 @@ class Checkpoint:
             nothing: see vision_tensors).
         missing: Files that engines ask for and that are not there.
         licence: The licence tag.
+        types: `model_type` of its configuration, that of its language model first.
+        experts: What its configuration says of a mixture of experts.
+        template: Whether its chat template takes two messages of one role in a row ("free") or
+            refuses them ("alternating"); "none": it has no chat template.
         architecture: Shapes that decide the KV cache.
         architecture_unknown: Why there are none.
     """
@@ -70,6 +83,9 @@ class Checkpoint:
     vision_config: bool | None
     missing: tuple[str, ...]
     licence: str | None
+    types: tuple[str, ...]
+    experts: Literal["none", "plain", "quantised"] | None
+    template: Literal["none", "free", "alternating"]
     architecture: Architecture | None
     architecture_unknown: str | None
 
@@ -87,12 +103,13 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
     config = _json(read, files, model, *_CONFIGS)
     index = _json(read, files, model, *_INDEXES)
     names = _tensor_names(index) or _header_names(read, files)
-    shapes, why = _shapes(config, model)
+    shaping = config or _of_gguf(read, files)
+    shapes, why = _shapes(shaping, model)
     return Checkpoint(
         model=model,
         revision=revision,
         files=dict(files),
-        weight_bytes=sum(size for name, size in files.items() if _WEIGHTS.search(name)),
+        weight_bytes=_loaded(files),
         quantisation=_quantisation(config, _json(read, files, model, "hf_quant_config.json")),
         dtype=_word(config, "torch_dtype", "dtype"),
         tensors=None if names is None else len(names),
@@ -103,9 +120,38 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
         else any(key in config for key in ("vision_config", "vision_encoder", "visual")),
         missing=tuple(name for name in _NEEDED if name not in files),
         licence=_readme_licence(_whole(read, files, "README.md") or b""),
+        types=_types(config or {}),
+        experts=None if shaping is None else experts(shaping),
+        template=_template(read, files, model),
         architecture=shapes,
         architecture_unknown=why,
     )
+
+
+def _loaded(files: Mapping[str, int]) -> int:
+    """Bytes of the first set of weights that is there."""
+    sizes = ([size for name, size in files.items() if kind.fullmatch(name)] for kind in _SETS)
+    return sum(next(filter(None, sizes), ()))
+
+
+def _types(config: Mapping[str, Any]) -> tuple[str, ...]:
+    parts = (config.get("text_config"), config.get("llm_config"), config)
+    named = [part.get("model_type") for part in parts if isinstance(part, Mapping)]
+    return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
+
+
+def _template(
+    read: Read, files: Mapping[str, int], model: str
+) -> Literal["none", "free", "alternating"]:
+    """By the words with which templates refuse; Mistral's own tokenizer needs no template."""
+    for name in _TEMPLATES:
+        if name.endswith(".jinja"):
+            text = (_whole(read, files, name) or b"").decode("utf-8", "replace")
+        else:
+            text = json.dumps((_json(read, files, model, name) or {}).get("chat_template") or "")
+        if text.strip('"'):
+            return "alternating" if re.search(r"\balternat(?:e|ing)\b", text) else "free"
+    return "free" if "tekken.json" in files else "none"
 
 
 def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:
@@ -128,11 +174,17 @@ def _header_names(read: Read, files: Mapping[str, int]) -> list[str] | None:
     return [name for name in header if name != "__metadata__"] if isinstance(header, dict) else None
 
 
+def _of_gguf(read: Read, files: Mapping[str, int]) -> Mapping[str, Any] | None:
+    """What the first of some GGUF files says; all quantisations of a model have the same layers."""
+    firsts = [parts[0] for parts in gguf.quantisations(files).values()]
+    return (gguf.configuration(read(firsts[0], gguf.START)) or None) if firsts else None
+
+
 def _shapes(config: Mapping[str, Any] | None, model: str) -> tuple[Architecture | None, str | None]:
     if config is None:
-        return None, "the repository has no config.json"
+        return None, "the repository has no config.json, and no GGUF file that tells of its layers"
     try:
-        return from_config(config, f"config.json of {model}"), None
+        return from_config(config, f"configuration of {model}"), None
     except ArchitectureUnknown as fault:
         return None, fault.what
 
@@ -149,6 +201,10 @@ def _quantisation(
         return "none"
     method = str(stated.get("quant_method") or stated.get("qformat_weight") or "?")
     detail = stated.get("format") or stated.get("quant_algo") or stated.get("bits")
+    groups = stated.get("config_groups")
+    if isinstance(groups, Mapping) and (not detail or detail == "mixed-precision"):
+        formats = [each.get("format") for each in groups.values() if isinstance(each, Mapping)]
+        detail = ", ".join(sorted({each for each in formats if isinstance(each, str)})) or detail
     return f"{method} {detail}".strip() if detail else method
 
 

@@ -105,10 +105,14 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
-    """Models by id, and machines by name."""
+    """Models by id, and machines by name.
+
+    `types` are families by name, and the `model_type` that the configurations of each have.
+    """
 
     models: Mapping[str, Model] = field(default_factory=dict)
     hardware: Mapping[str, Hardware] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def model(self, identifier: str) -> Model:
         """What is known of a checkpoint; an empty `Model` where nothing is."""
@@ -126,14 +130,37 @@ def load_knowledge(catalogue: Path) -> Knowledge:
 
     CatalogueError where one is unreadable, has an unknown key, or a figure without source or date.
     """
-    return Knowledge(_models(catalogue / "models.yaml"), _hardware(catalogue / "hardware.yaml"))
+    path = catalogue / "models.yaml"
+    document = read_mapping(path, CatalogueError)
+    file = schema.build(_File, document, where=str(path), error=CatalogueError)
+    return Knowledge(
+        {name: _model(name, raw, file.architectures, path) for name, raw in file.models.items()},
+        _hardware(catalogue / "hardware.yaml"),
+        {name: family.model_type for name, family in file.families.items()},
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Shapes(Architecture):
+class Shapes(Architecture):
     """An entry of `architectures`, with where it was read."""
 
     layers: Annotated[tuple[_Layers, ...], Rule("names no layers", bool)]
+    source: Text
+    date: Date
+
+
+@dataclass(frozen=True, slots=True)
+class OwnModel(Model):
+    """A checkpoint as an owner's recipe describes it: an entry of `models`, its shapes with it."""
+
+    architecture: Shapes | None = None
+
+
+@dataclass(frozen=True)
+class _Family:
+    """What `config.json` of a family's checkpoints says they are, with where it was read."""
+
+    model_type: Text
     source: Text
     date: Date
 
@@ -142,14 +169,9 @@ class _Shapes(Architecture):
 class _File:
     """What ``models.yaml`` holds; an entry of `models` is read when the shapes are known."""
 
-    architectures: Mapping[str, _Shapes] = field(default_factory=dict)
+    families: Mapping[str, _Family] = field(default_factory=dict)
+    architectures: Mapping[str, Shapes] = field(default_factory=dict)
     models: Mapping[str, Any] = field(default_factory=dict)
-
-
-def _models(path: Path) -> dict[str, Model]:
-    document = read_mapping(path, CatalogueError)
-    file = schema.build(_File, document, where=str(path), error=CatalogueError)
-    return {name: _model(name, raw, file.architectures, path) for name, raw in file.models.items()}
 
 
 def _model(name: str, raw: Any, shapes: Mapping[str, Architecture], path: Path) -> Model:

@@ -14,6 +14,7 @@ from typing import Annotated
 from packaging.specifiers import SpecifierSet
 
 from lockstep.core.figures import Figure, Text, positive
+from lockstep.models.known_models import OwnModel
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.schema import Implied, Rule, one_of
 from lockstep.onhost.engines import ENGINES
@@ -97,6 +98,7 @@ class LockstepBlock:
         moe: Whether the model is a mixture of experts; decides the freeze guard.
         vision: Whether this setup is claimed to read images.
         merges_roles: Whether consecutive messages of one role are accepted.
+        checkpoint: Sizes and shapes of the weights, where the catalogue does not know them.
         memory: Memory held while serving, KV cache included (GiB); what the start gate asks for.
         engine_versions: Engine versions whose parser knows these flags ("<0.20"); "" means any.
         ulimits: Container limits the engine needs, in `docker run --ulimit` terms.
@@ -114,6 +116,7 @@ class LockstepBlock:
     moe: bool | None = None
     vision: bool | None = None
     merges_roles: bool | None = None
+    checkpoint: Annotated[OwnModel, Implied({"id": ""})] | None = None
     memory: _Memory | None = None
     engine_versions: Specifier = ""
     ulimits: Mapping[_Ulimit, _Limit] = field(default_factory=dict)

@@ -133,7 +133,8 @@ def _refusal(item: ModelWanted, answer: Answer, hub: str, token: str | None) -> 
 
 
 def _gate(item: ModelWanted, hub: str, token: str | None, found: str) -> ResolveError:
-    step = "with the account of this token" if token else "there, then set HF_TOKEN"
+    here = f"there, then set HF_TOKEN to a token of {hub}/settings/tokens"
+    step = "with the account of this token" if token else here
     return ResolveError(
         "the licence of this model was not accepted",
         where=item.id,

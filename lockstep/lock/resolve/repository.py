@@ -7,6 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lockstep.core.errors import ResolveError
+from lockstep.inventory.secret import Source
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.resolve.http import Network, ask
@@ -26,22 +27,37 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
     folder = Path(model)
     if folder.is_dir():
         return _folder(folder)
-    hub = (endpoint or os.environ.get("HF_ENDPOINT") or Sources().hub).rstrip("/")
-    name, network = model.split(":", 1)[0], Network(Sources(hub=hub))
-    pin = resolve_model(ModelWanted(name, revision or "main"), network)
+    network = Network(Sources(hub=endpoint)) if endpoint else usual_network()
+    return of_hub(model.split(":", 1)[0], revision or "main", network)
+
+
+def usual_network() -> Network:
+    """The public hub, or that of `HF_ENDPOINT`, by the proxy of this machine's environment."""
+    return Network(Sources(hub=os.environ.get("HF_ENDPOINT") or Sources().hub))
+
+
+def of_hub(
+    name: str, revision: str, network: Network, *, given: Source | None = None
+) -> Checkpoint:
+    """What a repository of the hub holds; `given` is the inventory's `hub_token`.
+
+    LockstepError as for `inspect`.
+    """
+    hub, token = network.sources.hub.rstrip("/"), hub_token(given)
+    pin = resolve_model(ModelWanted(name, revision), network, given=given)
     listed = {file.path: file.size for file in pin.files}
 
     def read(file: str, start: int | None) -> bytes:
         part = {} if start is None else {"Range": f"bytes=0-{start - 1}"}
         url = f"{hub}/{quote(name)}/resolve/{pin.commit}/{quote(file)}"
-        answer = ask(url, proxy=network.proxy, headers=part, token=hub_token())
+        answer = ask(url, proxy=network.proxy, headers=part, token=token)
         if answer.status != (206 if part else 200):
             raise ResolveError(
                 f"{file} cannot be read", where=answer.url, found=f"HTTP {answer.status}"
             )
         return answer.body
 
-    return describe(model, pin.commit, listed, read)
+    return describe(name, pin.commit, listed, read)
 
 
 def _folder(folder: Path) -> Checkpoint:

@@ -142,3 +142,39 @@ def test_the_command_ends_with_2_and_no_traceback() -> None:
     )
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+def test_the_same_weights_in_two_formats_count_once(tmp_path: Path) -> None:
+    content = {**files(BLIND), "consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
+    assert inspect(folder(tmp_path, content)).weight_bytes == 1500
+
+
+def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path: Path) -> None:
+    config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
+    found = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))
+    assert (found.types, found.experts) == (("mistral4", "mistral3"), "plain")
+
+
+@pytest.mark.parametrize(
+    ("content", "template"),
+    [
+        ({}, "none"),
+        ({"tekken.json": "{}"}, "free"),
+        ({"chat_template.jinja": "{{ messages }}"}, "free"),
+        ({"chat_template.jinja": "{{ raise_exception('roles must alternate') }}"}, "alternating"),
+        ({"tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}, "free"),
+        ({"tokenizer_config.json": '{"tokenizer_class": "x"}'}, "none"),
+    ],
+)
+def test_a_chat_template_says_whether_it_takes_two_messages_of_one_role(
+    tmp_path: Path, content: dict[str, str], template: str
+) -> None:
+    data = {name: text.encode() for name, text in content.items()}
+    assert inspect(folder(tmp_path, data)).template == template
+
+
+def test_groups_of_a_quantisation_tell_what_its_method_does_not(tmp_path: Path) -> None:
+    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
+    config = {"quantization_config": {"config_groups": groups}}
+    found = inspect(folder(tmp_path, {"params.json": json.dumps(config).encode()}))
+    assert found.quantisation == "? nvfp4-pack-quantized"

@@ -395,7 +395,7 @@ def test_the_codes_that_an_inventory_may_name_are_those_of_findings() -> None:
     """A code that got another name would be refused where it is waived, or waived for nothing."""
     folder = Path(lockstep.__file__).parent
     files = [folder / "units/backup_unit.py", *folder.glob("preflight/*.py")]
-    files += [folder / "cli/recipe.py", *folder.glob("fit/*.py")]
+    files += [folder / "cli/recipe/__init__.py", *folder.glob("fit/*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
     found = re.findall(r'(?:\bFinding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
     known = {code for made, code in found if not made} | {"engine-kernel", "eagle-on-moving-tag"}

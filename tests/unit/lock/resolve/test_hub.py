@@ -161,7 +161,8 @@ def test_a_licence_that_was_not_accepted_is_found_before_anything_is_fetched() -
     with serving(gated(401)) as server:
         assert failure(server) == (
             "org/name: the licence of this model was not accepted; found HTTP 401, no token. "
-            f"Open {server.url}/org/name and accept it there, then set HF_TOKEN."
+            f"Open {server.url}/org/name and accept it there, then set HF_TOKEN to a token of "
+            f"{server.url}/settings/tokens."
         )
     assert server.seen[-1].method == "HEAD"
 

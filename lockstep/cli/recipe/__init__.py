@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lockstep.cli.recipe_view import as_row, print_recipe
+from lockstep.cli.recipe.new import new
+from lockstep.cli.recipe.view import as_row, print_recipe
 from lockstep.cli.shared import (
     AS_JSON,
     DONE,
@@ -34,6 +35,9 @@ from lockstep.units.docker_run import run_options
 @click.group()
 def recipe() -> None:
     """Recipes: one file per setup of one model."""
+
+
+recipe.add_command(new)
 
 
 @recipe.command("list")

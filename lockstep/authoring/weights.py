@@ -1,0 +1,138 @@
+"""One repository of the hub as a recipe would serve it; what no recipe can serve is refused."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from lockstep.core.errors import RecipeError
+from lockstep.inventory.secret import Source
+from lockstep.lock.resolve.http import Network
+from lockstep.lock.resolve.repository import of_hub
+from lockstep.models import gguf
+from lockstep.models.checkpoint import Checkpoint
+from lockstep.onhost.engines import ENGINES, Engine
+
+_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?:@([\w./-]+))?", re.ASCII)
+_OF_GGUF = "llamacpp"
+_USUAL = next(name for name, engine in ENGINES.items() if engine.usual)
+# How a way to store weights is called, by words in what a checkpoint or a recipe says of it.
+_SCHEMES = (
+    ("gguf", ("gguf",)),
+    ("nvfp4", ("nvfp4",)),
+    ("mxfp4", ("mxfp4",)),
+    ("int4", ("int4", "awq", "gptq", "auto-round", "autoround", "w4a16")),
+    ("fp8", ("fp8", "float-quantized")),
+    ("int4", ("pack-quantized",)),
+    ("none", ("none", "bfloat16", "bf16", "float16", "fp16")),
+)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of one repository, and the engine that is to serve them.
+
+    Attributes:
+        model: As a recipe has it: the repository, for GGUF with ":QUANT".
+        checkpoint: What the repository holds at its commit.
+        size: Bytes of the weights that the engine loads.
+        engine: The engine.
+    """
+
+    model: str
+    checkpoint: Checkpoint
+    size: int
+    engine: Engine
+
+    @property
+    def scheme(self) -> str:
+        """How they are stored: nvfp4, mxfp4, fp8, int4, gguf, "none" for not quantised, or ""."""
+        return "gguf" if gguf.MARK in self.model else scheme(self.checkpoint.quantisation or "")
+
+    @property
+    def at(self) -> str:
+        """The repository with the beginning of its commit, for people."""
+        return f"{self.checkpoint.model} at {(self.checkpoint.revision or '')[:7]}"
+
+
+def scheme(text: str) -> str:
+    """One word for how weights are stored, "" for a way that has none here."""
+    said = text.lower()
+    return next((name for name, words in _SCHEMES if any(word in said for word in words)), "")
+
+
+def read(
+    name: str, engine: str | None, network: Network, *, given: Source | None = None
+) -> Weights:
+    """The weights that `REPOSITORY[:QUANT][@REVISION]` means; `given` is the hub's token.
+
+    Raises:
+        RecipeError: no such name, no weights, or weights that the engine cannot read.
+        LockstepError: the hub does not show the repository, or cannot be asked.
+    """
+    # People copy the address of its page.
+    parts = _NAME.fullmatch(re.sub(r"^https?://[^/]+/|/$", "", name))
+    if parts is None or ".." in name:
+        raise RecipeError(
+            "this is no repository of the hub",
+            found=name[:80],
+            allowed="ORGANISATION/NAME, for GGUF ORGANISATION/NAME:QUANT; @REVISION may follow",
+        )
+    repository, quant, revision = parts.groups()
+    checkpoint = of_hub(repository, revision or "main", network, given=given)
+    quants = gguf.quantisations(checkpoint.files)
+    other = any(name.endswith((".safetensors", ".bin")) for name in checkpoint.files)
+    chosen = ENGINES[engine or (_OF_GGUF if quant or (quants and not other) else _USUAL)]
+    if chosen.name == _OF_GGUF:
+        return _gguf(checkpoint, quants, quant)
+    if quant or (quants and not other):
+        raise _fault(
+            checkpoint,
+            f"{chosen.title} serves no GGUF files here",
+            remedy=f"Leave --engine out, or say --engine {_OF_GGUF}.",
+        )
+    if not checkpoint.weight_bytes:
+        raise _fault(
+            checkpoint,
+            "the repository holds no weights",
+            found=f"{len(checkpoint.files)} files, none of safetensors, GGUF or PyTorch",
+            remedy="Name the repository of the model itself.",
+        )
+    if not {"config.json", "params.json"} & set(checkpoint.files):
+        adapter = "adapter_config.json" in checkpoint.files
+        raise _fault(
+            checkpoint,
+            "the repository is an adapter" if adapter else "no engine can load these weights",
+            found="no config.json and no params.json",
+            remedy="Name the repository of the model itself, or write the recipe by hand "
+            "(docs/recipes.md).",
+        )
+    return Weights(repository, checkpoint, checkpoint.weight_bytes, chosen)
+
+
+def _gguf(checkpoint: Checkpoint, quants: dict[str, tuple[str, ...]], quant: str | None) -> Weights:
+    engine = ENGINES[_OF_GGUF]
+    sizes = {name: sum(checkpoint.files[file] for file in quants[name]) for name in quants}
+    if not sizes:
+        raise _fault(
+            checkpoint,
+            f"the repository holds no GGUF files, which {engine.title} needs",
+            remedy="Leave --engine and the quantisation out, or name a repository with GGUF files.",
+        )
+    asked = quant or (next(iter(sizes)) if len(sizes) == 1 else "")
+    found = next((name for name in sizes if name.lower() == asked.lower()), None)
+    if found is None:
+        listed = sorted(sizes.items(), key=lambda item: item[1])
+        example = f"{checkpoint.model}:{listed[len(listed) // 2][0]}"
+        raise _fault(
+            checkpoint,
+            "the repository has no such quantisation" if quant else "one quantisation is needed",
+            found=quant or f"{len(sizes)} of them",
+            allowed=", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in listed),
+            remedy=f"Choose one, such as {example}.",
+        )
+    return Weights(f"{checkpoint.model}:{found}", checkpoint, sizes[found], engine)
+
+
+def _fault(checkpoint: Checkpoint, what: str, **more: str) -> RecipeError:
+    return RecipeError(what, where=checkpoint.model, **more)

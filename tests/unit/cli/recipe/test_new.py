@@ -1,0 +1,534 @@
+"""`lockstep recipe new`: what it writes is a recipe without errors, or nothing is written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from lab_servers import running
+from local_server import refused_address
+
+from lab.http.access_log import AccessLog
+from lab.hub import hub_store
+from lab.hub.gguf import write_gguf
+from lab.hub.hub import ACCEPTED_TOKEN, HubServer
+from lab.hub.hub_store import StoredFile
+from lab.hub.safetensors import Tensor
+from lockstep.cli.main import main
+from lockstep.fit import catalogue
+from lockstep.inventory.inventory_file import load as load_inventory
+from lockstep.recipes.command import serve_command
+from lockstep.recipes.recipe_file import Recipe, load
+
+GB = 10**9
+# The command has the name of its module.
+NEW = "lockstep.cli.recipe.new"
+#: Qwen3.6-35B-A3B as its configuration has it, which the catalogue knows as qwen3_5_moe.
+MOE: dict[str, Any] = {
+    "model_type": "qwen3_5_moe",
+    "quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"},
+    "text_config": {
+        "model_type": "qwen3_5_moe_text",
+        "num_experts": 256,
+        "num_experts_per_tok": 8,
+        "hidden_size": 2048,
+        "vocab_size": 248320,
+        "num_hidden_layers": 40,
+        "full_attention_interval": 4,
+        "num_key_value_heads": 2,
+        "num_attention_heads": 16,
+        "head_dim": 256,
+        "linear_num_value_heads": 32,
+        "linear_num_key_heads": 16,
+        "linear_value_head_dim": 128,
+        "linear_key_head_dim": 128,
+        "max_position_embeddings": 262144,
+    },
+}
+#: A dense model of the other type of that family, not quantised.
+DENSE: dict[str, Any] = {
+    "model_type": "qwen3_5",
+    "torch_dtype": "float16",
+    "text_config": {
+        **{k: v for k, v in MOE["text_config"].items() if not k.startswith("num_experts")},
+        "model_type": "qwen3_5_text",
+        "hidden_size": 5120,
+        "num_hidden_layers": 64,
+        "num_key_value_heads": 4,
+        "num_attention_heads": 24,
+    },
+}
+STRANGE: dict[str, Any] = {
+    "model_type": "zebra",
+    "num_hidden_layers": 12,
+    "hidden_size": 512,
+    "num_attention_heads": 8,
+    "max_position_embeddings": 32768,
+}
+GGUF = {
+    "x-Q4_K_M.gguf": 5 * GB,
+    "x-Q8_0.gguf": 9 * GB,
+    "UD-IQ2_M/x-UD-IQ2_M-00001-of-00002.gguf": GB,
+    "UD-IQ2_M/x-UD-IQ2_M-00002-of-00002.gguf": GB,
+    "mmproj-F16.gguf": GB,
+}
+INVENTORY = """
+_targets = {
+    "qwen": {
+        "recipe": "qwen3.6-35b-a3b-bf16",
+        "unit": "vllm-qwen36",
+        "port": 30004,
+    }
+}
+_data = {"recipe_folders": (%r, %r), "accept_licences": ("CC-BY-NC-4.0",)}
+sparks = [("spark-1", {**_data, "targets": _targets})]
+"""
+
+
+CARD = "---\nlicense: apache-2.0\n---\n"
+TEMPLATE = "{{ messages | tojson }}"
+
+
+class Hub:
+    """Repositories of the lab's hub; `url` is where it serves them."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.root, self.url = root, url
+
+    def add(
+        self,
+        name: str,
+        config: Mapping[str, Any] | None,
+        weights: Mapping[str, int],
+        *,
+        tensors: tuple[str, ...] = ("model.layers.0.weight",),
+        gated: bool = False,
+        start: bytes = b"",
+        **more: str,
+    ) -> str:
+        """A repository with weight files of these sizes, of which a GGUF's `start` is there.
+
+        The commit is returned.
+        """
+        files = {"README.md": CARD, "chat_template.jinja": TEMPLATE, **more}
+        if config is not None:
+            files["config.json"] = json.dumps(config)
+        if any(file.endswith(".safetensors") for file in weights):
+            index = {"weight_map": dict.fromkeys(tensors, next(iter(weights)))}
+            files["model.safetensors.index.json"] = json.dumps(index)
+        content = {file: text.encode() for file, text in files.items() if text}
+        commit = hub_store.commit(self.root, name, content, "One", "2026-11-01T12:00:00.000Z")
+        stored = hub_store.load(self.root, name)
+        assert stored is not None
+        large = {}
+        for file, size in weights.items():
+            large[file] = StoredFile(size, "0" * 40, hashlib.sha256(file.encode()).hexdigest())
+            if file.endswith(".gguf"):
+                path = hub_store.blob_path(self.root, name, large[file])
+                path.write_bytes(start)
+                os.truncate(path, size)
+        revision = stored.revisions[commit]
+        whole = replace(revision, files={**revision.files, **large})
+        hub_store.save(self.root, name, replace(stored, revisions={commit: whole}, gated=gated))
+        return commit
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub, which `HF_ENDPOINT` names; no token, no inventory, and an empty folder to work in."""
+    root = tmp_path / "hub"
+    root.mkdir()
+    for name in ("HF_TOKEN", "LOCKSTEP_INVENTORY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "no-hf-home"))
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    log = AccessLog(tmp_path / "log" / "hub-access.jsonl")
+    with running(HubServer(("127.0.0.1", 0), root, log)) as at:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://{at}")
+        yield Hub(root, f"http://{at}")
+
+
+def run(*words: str, code: int = 0) -> str:
+    result = invoke(*words)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
+
+
+def invoke(*words: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(main, ["recipe", *words], input=answer)
+
+
+def written(name: str) -> Recipe:
+    """A recipe that was written, in which `recipe check` finds no error."""
+    path = Path("recipes") / f"{name}.yaml"
+    run("check", str(path))
+    return load(path)
+
+
+def nothing_written() -> bool:
+    return not list(Path().rglob("*.yaml"))
+
+
+def test_a_dense_model_of_a_known_family_gets_its_parsers(hub: Hub) -> None:
+    commit = hub.add(
+        "org/Dense-27B", DENSE, {"model-1.safetensors": 27 * GB, "model-2.safetensors": 27 * GB}
+    )
+    said = run("new", "org/Dense-27B")
+    recipe = written("dense-27b")
+    argv = serve_command(recipe)
+    text = recipe.path.read_text(encoding="utf-8")
+    assert (recipe.model, recipe.model_revision) == ("org/Dense-27B", commit)
+    assert recipe.container == "eugr/spark-vllm:latest"
+    assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_xml"
+    assert argv[argv.index("--reasoning-parser") + 1] == "qwen3"
+    assert "--enable-auto-tool-choice" in argv
+    assert "# Of recipe qwen3.8-27b-nvfp4-vllm-dflash2, whose weights are stored otherwise." in text
+    assert (recipe.lockstep.moe, "--moe-backend" in argv) == (False, False)
+    assert "weights 54.0 GB, not quantised" in said
+    # What no other recipe needs is not taken along.
+    assert recipe.lockstep.draft is None and "--speculative-config" not in argv
+    assert recipe.metadata["model_dtype"] == "float16"
+
+
+def test_the_computed_share_is_admitted_by_the_gate(hub: Hub) -> None:
+    hub.add("org/Dense-27B", DENSE, {"model.safetensors": 54 * GB})
+    said = run("new", "org/Dense-27B")
+    recipe = written("dense-27b")
+    needed = int(re.search(r"(\d+(?:\.\d+)?) GiB must be available", said)[1].split(".")[0])  # type: ignore[index]
+    assert recipe.defaults["max_model_len"] == 262144
+    assert needed <= 112
+    assert f"needs {needed}" in recipe.path.read_text(encoding="utf-8")
+
+
+def test_a_mixture_in_nvfp4_gets_the_freeze_guard(hub: Hub) -> None:
+    hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
+    said = run("new", "org/MoE-NVFP4")
+    recipe = written("moe-nvfp4")
+    argv = serve_command(recipe)
+    assert argv[argv.index("--moe-backend") + 1] == "marlin"
+    assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
+    assert "guard --moe-backend marlin" in said
+    assert "family as recipe qwen3.6-35b-a3b-nvfp4-mtp-k2 " in said
+    assert recipe.lockstep.moe is True
+    assert recipe.lockstep.licence == "Apache-2.0"
+
+
+def test_a_mixture_that_is_not_quantised_gets_the_other_guard(hub: Hub) -> None:
+    hub.add("org/MoE", {**MOE, "quantization_config": None}, {"model.safetensors": 72 * GB})
+    run("new", "org/MoE")
+    argv = serve_command(written("moe"))
+    assert argv[argv.index("--moe-backend") + 1] == "triton"
+
+
+def test_model_data_stands_in_the_file_and_decides_the_fit(hub: Hub) -> None:
+    hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
+    run("new", "org/MoE-NVFP4")
+    recipe = written("moe-nvfp4")
+    own = recipe.lockstep.checkpoint
+    assert own is not None and own.weights_gb is not None and own.architecture is not None
+    assert (own.weights_gb.value, own.quantisation) == (24, "nvfp4")
+    assert own.architecture.context == 262144
+    kinds = {group.kind: group.count for group in own.architecture.layers}
+    assert kinds == {"recurrent": 30, "full": 10}
+    text = recipe.path.read_text(encoding="utf-8").replace("value: 24,", "value: 240,")
+    recipe.path.write_text(text, encoding="utf-8")
+    assert "fit-none" in run("check", str(recipe.path), code=1)
+
+
+def test_weights_that_the_catalogue_knows_are_not_described_again(hub: Hub) -> None:
+    hub.add("RedHatAI/Qwen3.6-35B-A3B-NVFP4", MOE, {"model-1.safetensors": 25 * GB})
+    run("new", "RedHatAI/Qwen3.6-35B-A3B-NVFP4", "--name", "mine")
+    recipe = written("mine")
+    assert recipe.lockstep.checkpoint is None
+    assert "qwen3.6-35b-a3b-nvfp4-mtp-k2" in recipe.path.read_text(encoding="utf-8")
+
+
+def test_what_the_catalogue_says_of_vision_is_not_contradicted(hub: Hub) -> None:
+    name = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
+    hub.add(name, MOE, {"model-1.safetensors": 24 * GB}, tensors=("model.visual.blocks.0.weight",))
+    run("new", name, "--name", "mine")
+    assert written("mine").lockstep.vision is False
+    hub.add("org/seeing", MOE, {"model-1.safetensors": 24 * GB}, tensors=("visual.blocks.0.w",))
+    run("new", "org/seeing")
+    assert written("seeing").lockstep.vision is True
+
+
+def test_a_family_without_an_image_runs_in_the_venv_with_its_variables(hub: Hub) -> None:
+    name = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
+    groups = {"FP4": {"format": "nvfp4-pack-quantized"}}
+    params = {"moe": {"num_experts": 128}, "quantization_config": {"config_groups": groups}}
+    hub.add(name, None, {"model-1.safetensors": 70 * GB}, **{"params.json": json.dumps(params)})
+    run("new", name)
+    recipe = written("mistral-small-4-119b-2603-nvfp4")
+    argv = serve_command(recipe)
+    assert not recipe.in_container
+    assert recipe.env["VLLM_USE_FLASHINFER_MOE_FP4"] == "0"
+    assert argv[argv.index("--attention-backend") + 1] == "TRITON_MLA"
+    assert argv[argv.index("--moe-backend") + 1] == "marlin"
+
+
+def test_gguf_of_one_quantisation(hub: Hub) -> None:
+    metadata: dict[str, Any] = {
+        "general.architecture": "zebra",
+        "zebra.block_count": 32,
+        "zebra.context_length": 40960,
+        "zebra.embedding_length": 4096,
+        "zebra.attention.head_count": 32,
+        "zebra.attention.head_count_kv": 8,
+        "zebra.attention.key_length": 128,
+        "tokenizer.ggml.tokens": ["a", "b"],
+    }
+    start = write_gguf(metadata, {"x": Tensor("F32", (1,), bytes(4))})[0]
+    hub.add("org/x-GGUF", None, GGUF, start=start)
+    said = run("new", "org/x-GGUF:q4_k_m")
+    recipe = written("x-gguf-q4-k-m")
+    assert recipe.model == "org/x-GGUF:Q4_K_M"
+    assert recipe.runtime == "llama-cpp"
+    assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
+    assert "--ctx-size 40960" in " ".join(serve_command(recipe))
+    assert "weights 5.0 GB, gguf" in said and "unknown" not in said
+    own = recipe.lockstep.checkpoint
+    assert own is not None and own.architecture is not None
+    assert own.architecture.layers[0].kv_heads == 8
+
+
+def test_gguf_of_unknown_layers_gets_a_short_context(hub: Hub) -> None:
+    hub.add("org/x-GGUF", None, GGUF)
+    said = run("new", "org/x-GGUF:UD-IQ2_M")
+    recipe = written("x-gguf-ud-iq2-m")
+    assert recipe.defaults["max_model_len"] == 8192
+    assert "unknown: the memory of a context" in said and "weights 2.0 GB" in said
+
+
+def test_gguf_of_several_quantisations_names_them(hub: Hub) -> None:
+    hub.add("org/x-GGUF", None, GGUF)
+    said = run("new", "org/x-GGUF", code=2)
+    assert "one quantisation is needed; found 3 of them" in said
+    assert "allowed: UD-IQ2_M (2.0 GB), Q4_K_M (5.0 GB), Q8_0 (9.0 GB)" in said
+    assert "such as org/x-GGUF:Q4_K_M" in said
+    assert "no such quantisation; found Q2_K" in run("new", "org/x-GGUF:Q2_K", code=2)
+    assert "--engine llamacpp" in run("new", "org/x-GGUF", "--engine", "vllm", code=2)
+    assert nothing_written()
+
+
+def test_of_an_unknown_family_no_parser_is_guessed(hub: Hub) -> None:
+    hub.add("org/Strange", STRANGE, {"model.safetensors": 2 * GB}, **{"chat_template.jinja": ""})
+    said = run("new", "org/Strange")
+    argv = serve_command(written("strange"))
+    assert not [word for word in argv if "parser" in word or "tool" in word]
+    assert "unknown: its family (model_type: zebra) on this engine. Add tool_call_parser" in said
+    assert "unknown: how it is talked to: it has no chat template" in said
+
+
+def test_unknown_shapes_are_said_with_what_to_do(hub: Hub) -> None:
+    config = {**STRANGE, "layer_types": ["stripes"] * 12}
+    hub.add("org/Strange", config, {"model.safetensors": 2 * GB})
+    said = run("new", "org/Strange")
+    recipe = written("strange")
+    assert "unknown: the memory of a context (unknown layer type). Set max_model_len" in said
+    assert "max_model_len" not in recipe.defaults
+    # As much as the memory gate admits of so little that is known.
+    assert recipe.defaults["gpu_memory_utilization"] == 0.85
+
+
+def test_a_family_of_another_engine_is_named(hub: Hub) -> None:
+    hub.add("org/Dense", DENSE, {"model.safetensors": 20 * GB})
+    gemma = {**STRANGE, "model_type": "gemma4"}
+    hub.add("org/Gemma", gemma, {"model.safetensors": 20 * GB})
+    run("new", "org/Dense", "--engine", "sglang")
+    argv = serve_command(written("dense"))
+    assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
+    assert "--enable-metrics" in argv
+    # Transient allocations stand beside SGLang's share: no more than the catalogue's recipes give.
+    assert float(argv[argv.index("--mem-fraction-static") + 1]) <= 0.72
+    assert "The catalogue knows it on vLLM: --engine vllm." in run(
+        "new", "org/Gemma", "--engine", "sglang"
+    )
+
+
+def test_a_template_that_refuses_two_messages_of_a_role_is_told_to_the_gateway(hub: Hub) -> None:
+    template = "{{ raise_exception('Conversation roles must alternate user/assistant') }}"
+    hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"chat_template.jinja": template})
+    run("new", "org/a")
+    assert written("a").refuses_roles
+
+
+def test_a_model_of_several_sparks_says_how_many(hub: Hub) -> None:
+    hub.add("org/Big", MOE, {"model-1.safetensors": 224 * GB})
+    said = run("new", "org/Big")
+    recipe = written("big")
+    assert "Sparks 4, tensor parallel" in said and "Its cluster has 4 Sparks" in said
+    assert (recipe.min_nodes, recipe.max_nodes) == (4, 4)
+    assert recipe.defaults["tensor_parallel"] == 4
+
+
+def test_a_model_that_fits_no_number_of_sparks_is_refused_with_figures(hub: Hub) -> None:
+    hub.add("org/Huge", MOE, {"model-1.safetensors": 2000 * GB})
+    said = run("new", "org/Huge", code=1)
+    assert "2000.0 GB (1862.6 GiB) of weights do not fit. Nothing was written." in said
+    assert "Eight Sparks do not hold it either." in said
+    hub.add("org/Huge-GGUF", None, {"x-Q8_0.gguf": 300 * GB})
+    assert "llama.cpp serves a model on one host alone" in run("new", "org/Huge-GGUF", code=1)
+    assert nothing_written()
+
+
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        ("org/none", "the hub shows no such repository without a token; found HTTP 401"),
+        ("org/gated", "accept it there, then set HF_TOKEN to a token of http"),
+        ("org/empty", "the repository holds no weights; found 3 files"),
+        ("org/adapter", "the repository is an adapter; found no config.json"),
+        ("org/x@nowhere", "the repository has no revision 'nowhere'"),
+        ("nothing", "this is no repository of the hub; found nothing"),
+        ("../../etc", "this is no repository of the hub"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(hub: Hub, name: str, part: str) -> None:
+    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, gated=True)
+    hub.add("org/empty", STRANGE, {})
+    adapter = {"adapter_model.safetensors": GB}
+    hub.add("org/adapter", None, adapter, **{"adapter_config.json": "{}"})
+    hub.add("org/x", STRANGE, {"model.safetensors": GB})
+    assert part in run("new", name, code=2)
+    assert nothing_written()
+
+
+def test_a_gated_repository_is_read_with_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.add("org/gated", STRANGE, {"model.safetensors": GB}, gated=True)
+    monkeypatch.setenv("HF_TOKEN", ACCEPTED_TOKEN)
+    run("new", f"{hub.url}/org/gated/")
+    assert written("gated").model == "org/gated"
+
+
+def test_without_a_network_nothing_is_written(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", f"http://{refused_address()}")
+    assert "the server cannot be reached" in run("new", "org/x", code=2)
+    assert nothing_written()
+
+
+def test_a_name_that_is_taken_is_refused_and_the_file_stays(hub: Hub) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    run("new", "org/a")
+    before = Path("recipes/a.yaml").read_bytes()
+    assert "recipes/a.yaml: a recipe of the name 'a' is there already" in run(
+        "new", "org/a", code=2
+    )
+    assert Path("recipes/a.yaml").read_bytes() == before
+    said = run("new", "org/a", "--name", "glm-5.1-fp8", code=2)
+    assert "catalogue/recipes/glm-5.1-fp8.yaml: a recipe of the name" in said
+    assert "this is no name of a recipe" in run("new", "org/a", "--name", "../a", code=2)
+    assert [path.name for path in Path("recipes").iterdir()] == ["a.yaml"]
+
+
+def test_a_licence_that_is_refused_stops_it_unless_the_inventory_accepts_it(hub: Hub) -> None:
+    card = "---\nlicense: cc-by-nc-4.0\n---\n"
+    hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"README.md": card})
+    said = run("new", "org/a", code=1)
+    assert "licence-refused" in said and "recipes/a.yaml was not written." in said
+    assert nothing_written()
+    run("new", "org/a", "-i", str(inventory(hub)))
+    assert load(Path("recipes/a.yaml")).lockstep.licence == "CC-BY-NC-4.0"
+
+
+def test_ports_of_catalogue_inventory_and_folder_are_left_alone(hub: Hub) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    ports = []
+    for name in ("a", "b", "c"):
+        run("new", "org/a", "--name", name, "-i", str(inventory(hub)))
+        ports.append(load(Path(f"recipes/{name}.yaml")).defaults["port"])
+    taken = {30000, 30001, 30002, 30003, 30004, 8000}
+    assert len(set(ports)) == 3 and not taken & set(ports)
+
+
+def inventory(hub: Hub) -> Path:
+    """An inventory that reads the folder of the recipes, with the hub of the test."""
+    folder = Path("recipes").absolute()
+    folder.mkdir(exist_ok=True)
+    path = Path("sparks.py")
+    text = INVENTORY % (str(catalogue.FOLDER / "recipes"), str(folder))
+    path.write_text(text.replace("_data = {", f'_data = {{"sources": {{"hub": "{hub.url}"}}, '))
+    return path
+
+
+def test_a_recipe_is_bound_where_somebody_says_yes(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    monkeypatch.setattr(sys.modules[NEW], "_can_ask", lambda: True)
+    path = inventory(hub)
+    before = path.read_text()
+    for name, answer in (("no", "n\n"), ("gone", "")):
+        refused = invoke("new", "org/a", "--name", name, "-i", str(path), answer=answer)
+        assert refused.exit_code == 0 and path.read_text() == before
+        assert f'To bind it, in sparks.py, at targets:\n    "{name}": {{' in refused.output
+    agreed = invoke("new", "org/a", "-i", str(path), answer="y\n")
+    assert "Bound." in agreed.output, agreed.output
+    (plan,) = load_inventory(path)
+    assert [target.name for target in plan.targets] == ["qwen", "a"]
+    assert '    "a": {"recipe": "a", "unit": "vllm-a"},\n}' in path.read_text()
+
+
+def test_a_binding_that_the_inventory_refuses_is_taken_back(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    monkeypatch.setattr(sys.modules[NEW], "_can_ask", lambda: True)
+    path = inventory(hub)
+    before = path.read_text()
+    result = invoke("new", "org/a", "--name", "qwen", "-i", str(path), answer="y\n")
+    assert result.exit_code == 0
+    assert "is as it was, because with this line" in " ".join(result.output.split())
+    assert path.read_text() == before
+
+
+def test_without_an_inventory_the_lines_are_printed(hub: Hub) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    said = run("new", "org/a")
+    folder = Path("recipes").absolute()
+    assert f'recipe_folders = ("{folder}",)' in said
+    assert 'in group_data/all.py, at targets: "a": {"recipe": "a", "unit": "vllm-a"},' in said
+
+
+def test_a_broken_inventory_that_nobody_named_is_passed_over(hub: Hub) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    Path("inventory.py").write_text("inventory = [\n")
+    said = run("new", "org/a")
+    assert "inventory.py is wrong, so its Sparks do not count here" in said
+    assert "not valid Python" in run("new", "org/a", "-i", "inventory.py", code=2)
+
+
+def test_the_file_is_plain_yaml_for_other_programs(hub: Hub) -> None:
+    hub.add("org/MoE-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
+    run("new", "org/MoE-NVFP4")
+    data = yaml.safe_load(Path("recipes/moe-nvfp4.yaml").read_text(encoding="utf-8"))
+    assert data["recipe_version"] == "2" and data["defaults"]["host"] == "127.0.0.1"
+
+
+def test_the_example_of_the_documents_is_what_is_said(hub: Hub) -> None:
+    hub.add("org/Model-35B-NVFP4", MOE, {"model-1.safetensors": 24 * GB})
+    document = (Path(__file__).parents[4] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    example = document.split("$ lockstep recipe new org/Model-35B-NVFP4\n")[1].split("\n\n")[0]
+    shown = [line.removeprefix("    ") for line in example.splitlines()]
+    said = invoke("new", "org/Model-35B-NVFP4").output.splitlines()
+    # The commit follows from the test's own files.
+    assert (len(shown), shown[1:]) == (11, said[1 : len(shown)])
+
+
+def test_help_says_what_its_exit_codes_mean() -> None:
+    assert isinstance(main, click.Group)
+    assert "nothing is written" in run("new", "--help")
