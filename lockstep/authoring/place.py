@@ -102,8 +102,8 @@ def lines(
     """
     found, file = [], files.get("targets", USUAL_FILE)
     if folder.resolve() not in known:
-        before = plans[0].settings.recipe_folders if plans else ("catalogue/recipes",)
-        words = ", ".join(f'"{each}"' for each in (*before, _shown(folder)))
+        before = plans[0].settings.recipe_folders if plans else ()
+        words = " ".join(f'"{each}",' for each in (*before, _shown(folder)))
         where = files.get("recipe_folders", file)
         shared = where.startswith("group_data")
         text = f"recipe_folders = ({words})" if shared else f'"recipe_folders": ({words}),'

@@ -44,14 +44,16 @@ class _Lockstep(LazyGroup):
         """Write the commands in their groups, those of every day first."""
         wide = max(map(len, self.modules))
         for heading, names in GROUPS.items():
-            with formatter.section(heading):
-                commands = ((name, self.get_command(context, name)) for name in names)
-                rows = [
-                    (f"{name:{wide}}", each.get_short_help_str(formatter.width - wide - 6))
-                    for name, each in commands
-                    if each
-                ]
-                formatter.write_dl(rows)
+            commands = ((name, self.get_command(context, name)) for name in names)
+            rows = [
+                (f"{name:{wide}}", each.get_short_help_str(formatter.width - wide - 6))
+                for name, each in commands
+                if each
+            ]
+            # A wheel has none for developers.
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
 
     def invoke(self, context: click.Context) -> Any:
         try:

@@ -159,15 +159,24 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Data of all hosts of an inventory, and the file that gave each key."""
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
-    folder = folder_of(path)
-    own = [folder / "group_data" / name for name in ("all.py", f"{path.stem}.py")]
-    # A checkout's own are the defaults.
-    for file in dict.fromkeys((product.DEFAULTS, *own)):
-        if file.exists():
-            values = _group_data(file)
-            shared |= values
-            origin |= dict.fromkeys(values, f"{file.parent.name}/{file.name}")
+    for file in _shared_files(path):
+        values = _group_data(file)
+        shared |= values
+        origin |= dict.fromkeys(values, _shown(file))
     return shared, origin
+
+
+def _shared_files(path: Path) -> list[Path]:
+    """Files of group data that are there: Lockstep's defaults, then the owner's."""
+    folder = folder_of(path) / "group_data"
+    every = (product.DEFAULTS, folder / "all.py", folder / f"{path.stem}.py")
+    # A checkout's own are the defaults.
+    return [file for file in dict.fromkeys(every) if file.exists()]
+
+
+def _shown(file: Path) -> str:
+    """A file of group data as messages name it."""
+    return f"{file.parent.name}/{file.name}"
 
 
 def lock_path(path: Path, plans: Sequence[HostPlan]) -> Path:
