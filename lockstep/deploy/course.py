@@ -98,10 +98,12 @@ class Downloads:
         ]
         return sum(speeds) if speeds else None
 
-    @property
-    def left_s(self) -> float | None:
-        """Seconds until all is there, None while nobody can tell."""
-        return (self.total - self.have) / self.speed if self.speed else None
+    def left_s(self, now: float) -> float | None:
+        """Seconds from now until all is there, None while nobody can tell."""
+        if not self.speed:
+            return None
+        # Hosts tell at intervals, and go on between them.
+        return max(0.0, (self.total - self.have) / self.speed - (now - self._newest))
 
 
 @dataclass

@@ -92,7 +92,7 @@ class Plain:
         stage = self.course.now
         if stage is None or now - self._spoke < SILENCE_S:
             return
-        said = downloads_text(self.course.downloads) or self.course.step
+        said = downloads_text(self.course.downloads, now) or self.course.step
         self.say(f"{stage.name:<10} {clock_text(stage.took(now)):>7}  … {said}")
 
     def interrupted(self) -> None:
@@ -116,18 +116,19 @@ def changes_text(stage: Stage) -> str:
     return f"{hosts}: {next(iter(stage.changed))}"
 
 
-def downloads_text(downloads: Downloads) -> str:
+def downloads_text(downloads: Downloads, now: float) -> str:
     """ "58.3 of 95.1 GB, 112 MB/s, about 5 min left"; "" where nothing more is to come."""
-    return ", ".join(_parts(downloads)) if downloads.have < downloads.total else ""
+    return ", ".join(_parts(downloads, now)) if downloads.have < downloads.total else ""
 
 
-def _parts(downloads: Downloads) -> Iterator[str]:
+def _parts(downloads: Downloads, now: float) -> Iterator[str]:
     power, unit = (1e9, "GB") if downloads.total >= 1e9 else (1e6, "MB")
     yield f"{downloads.have / power:.1f} of {downloads.total / power:.1f} {unit}"
     if downloads.speed is not None:
         yield f"{downloads.speed / 1e6:.{0 if downloads.speed >= 1e7 else 1}f} MB/s"
-        if downloads.left_s is not None:
-            yield f"about {left_text(downloads.left_s)} left"
+        left_s = downloads.left_s(now)
+        if left_s is not None:
+            yield f"about {left_text(left_s)} left"
 
 
 def left_text(seconds: float) -> str:

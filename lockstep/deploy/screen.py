@@ -116,7 +116,7 @@ def _present(course: Course, stage: Stage, now: float, width: int) -> Iterator[s
     """The present stage: its bar or its step, and what each host is at."""
     fetched = course.downloads
     head = f"{_NOW[0]} {stage.name}"
-    if said := downloads_text(fetched):
+    if said := downloads_text(fetched, now):
         bar = _bar(fetched)
         together = f"{head}   {bar}  {said}"
         yield from (together,) if len(together) <= width else (f"{head}   {bar}", f"  {said}")

@@ -81,14 +81,18 @@ def test_speed_and_time_left_are_of_all_hosts_together() -> None:
     downloads.take("spark1", weights(40e9), 0.0)
     downloads.take("spark2", weights(0), 0.5)
     assert downloads.speed is None
-    assert downloads_text(downloads) == "40.0 of 120.0 GB"
+    assert downloads_text(downloads, 0.5) == "40.0 of 120.0 GB"
     for second in range(10, 110, 10):
         downloads.take("spark1", weights(40e9 + 0.06e9 * second), float(second))
         downloads.take("spark2", weights(0.04e9 * second), second + 0.5)
     assert downloads.speed == pytest.approx(100e6, rel=0.2)
-    assert downloads.left_s == pytest.approx((120e9 - downloads.have) / 100e6, rel=0.2)
+    left_s = (120e9 - downloads.have) / 100e6
+    assert downloads.left_s(100.5) == pytest.approx(left_s, rel=0.2)
+    # Nobody has told anything new, and time goes on.
+    assert downloads.left_s(108.5) == pytest.approx((downloads.left_s(100.5) or 0) - 8)
+    assert downloads.left_s(9e9) == 0
     assert re.fullmatch(
-        r"50\.0 of 120\.0 GB, \d+ MB/s, about 1[0-4] min left", downloads_text(downloads)
+        r"50\.0 of 120\.0 GB, \d+ MB/s, about 1[0-4] min left", downloads_text(downloads, 100.5)
     )
 
 
