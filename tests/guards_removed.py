@@ -270,8 +270,8 @@ GUARDS = (
     Guard(
         "the page asks before it switches",
         "templates/page/gateway.html.j2",
-        "onclick: () => confirm(target.name)",
-        "onclick: () => change(target.name)",
+        "if (operates()) return confirm(target);",
+        "if (operates()) return change(target);",
         "tests/unit/onhost/gateway/process/test_page_in_browser.py",
     ),
     Guard(

@@ -132,7 +132,7 @@ def configured(
     settings: Settings, variants: Sequence[Variant], peers: Sequence[configuration.Peer] = ()
 ) -> configuration.Gateway:
     """What the gateway is told, as gateway.json holds it; arguments as for `gateway_files`."""
-    gateway = settings.gateway
+    gateway, webui = settings.gateway, settings.webui
     return configuration.Gateway(
         host=settings.name,
         doors=tuple(_doors(settings, variants, peers)),
@@ -154,6 +154,7 @@ def configured(
         keepalive_s=gateway.keepalive_s,
         limits=configuration.Limits(**asdict(gateway.limits)),
         prometheus=settings.prometheus_url,
+        webui=configuration.WebUi(webui.port, is_loopback(webui.bind)) if webui.enabled else None,
     )
 
 

@@ -243,17 +243,24 @@ class Application:
         content: Content,
     ) -> None:
         """Ask an engine; nothing is waited for between the look at its unit and this."""
-        counts, name, began = self.counts, serving.name, time.monotonic()
-        person = _caller(scope).person.name
-        with self.hot.using(name):
+        counts, name, person = self.counts, serving.name, _caller(scope).person.name
+        began = first = time.monotonic()
+
+        def begins() -> None:
+            nonlocal first
+            first = time.monotonic()
+            counts.first_byte(name, first - began)
+
+        with self.hot.using(name), counts.asking(person):
             counts.request(person, name)
             counts.running(name, self.hot.running(name))
-            answer.first_byte = lambda: counts.first_byte(name, time.monotonic() - began)
+            answer.first_byte = begins
             try:
                 assert serving.engine_url is not None
                 asking = self._upstream.ask(scope, serving.engine_url, headers, content)
                 tail = await answer.pass_on(await answer.patiently(asking))
-                counts.tokens(person, name, tail)
+                ended = time.monotonic()
+                counts.tokens(person, name, tail, ended - began, ended - first)
             except Refused:
                 self.hot.changed()
                 raise

@@ -69,6 +69,15 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class WebUi:
+    """Where Open WebUI listens."""
+
+    port: int
+    #: Whether nobody but this host can come there.
+    loopback: bool = True
+
+
+@dataclass(frozen=True)
 class Gateway:
     """The gateway of one host."""
 
@@ -92,6 +101,7 @@ class Gateway:
     limits: Limits = Limits()
     #: Where Prometheus on this host is asked, without a path; None: it has none.
     prometheus: str | None = None
+    webui: WebUi | None = None  #: For the page's link; None: there is none.
 
     @property
     def listening(self) -> tuple[Door, ...]:

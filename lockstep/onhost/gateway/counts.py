@@ -1,9 +1,13 @@
-"""What the gateway tells Prometheus: requests, refusals, tokens and waiting times."""
+"""What the gateway counts, for Prometheus and its page: requests, refusals, tokens and times."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import time
+from collections import Counter as Tally
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import prometheus_client
@@ -14,7 +18,13 @@ from lockstep.onhost.gateway.usage import Usage
 TAIL = 4096  #: Bytes at the end of an answer in which its usage is looked for.
 #: The person of a refused request that had no valid key.
 NOBODY = "-"
+#: Who has asked within these seconds is among the people of now.
+NOW_S = 120.0
+# Of a shorter answer the speed is noise.
+_SHORTEST_S = 0.1
 _USAGE = re.compile(rb'"usage"\s*:\s*(?=\{)')
+# A line of its own, which a text within a document of JSON cannot be.
+_EVENT = b"\ndata:"
 _DECODER = json.JSONDecoder()
 # OpenAI's names, and those of Anthropic and of Responses.
 _PROMPT, _COMPLETION = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
@@ -25,8 +35,12 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 class Counts:
     """All of it, in a registry of its own; totals of persons are kept over restarts by `usage`."""
 
-    def __init__(self, usage: Usage) -> None:
+    def __init__(self, usage: Usage, now: Callable[[], float] = time.monotonic) -> None:
         self._usage = usage
+        self._now = now
+        self._asking: Tally[str] = Tally()
+        self._asked: dict[str, float] = {}
+        self._speeds: dict[str, float] = {}
         self._registry = prometheus_client.CollectorRegistry()
         prometheus_client.ProcessCollector(registry=self._registry)
         own: dict[str, Any] = {"namespace": "lockstep_gateway", "registry": self._registry}
@@ -63,9 +77,38 @@ class Counts:
         """How long a client waited for its answer to begin."""
         self._first_byte.labels(model).observe(seconds)
 
-    def tokens(self, person: str, model: str, tail: bytes) -> None:
-        """What an answer says about its tokens at its end; nothing where it says nothing."""
+    @contextlib.contextmanager
+    def asking(self, person: str) -> Iterator[None]:
+        """A person has a request under way until the block ends."""
+        self._asking[person] += 1
+        try:
+            yield
+        finally:
+            self._asking[person] -= 1
+            self._asked[person] = self._now()
+
+    def use(self) -> dict[str, Any]:
+        """What a page shows of it: "people" who ask now, and "tok_s" of each last answer by model.
+
+        The speed is that of one answer, after its first byte where it was streamed.
+        """
+        late = self._now() - NOW_S
+        # Names that came with another gateway's requests must not add up.
+        self._asked = {name: at for name, at in self._asked.items() if at > late}
+        self._asking = +self._asking
+        return {"people": len(self._asked.keys() | self._asking), "tok_s": dict(self._speeds)}
+
+    def tokens(
+        self, person: str, model: str, tail: bytes, took_s: float = 0.0, streamed_s: float = 0.0
+    ) -> None:
+        """What an answer says about its tokens at its end; nothing where it says nothing.
+
+        It took `took_s` seconds in all, and `streamed_s` from its first byte to its last.
+        """
         prompt, completion = usage_in(tail)
+        seconds = streamed_s if _EVENT in tail else took_s
+        if completion > 1 and seconds >= _SHORTEST_S:
+            self._speeds[model] = round(completion / seconds, 1)
         for kind, count in (("prompt", prompt), ("completion", completion)):
             if count:
                 self._tokens.labels(person, model, kind).inc(count)

@@ -57,6 +57,9 @@ class Page:
     peers: Peers | None = None
     path: Path = PAGE  #: The page as the deploy wrote it.
     kept_by: History | None = None  #: Who keeps the last hour; None: nobody does.
+    #: What this gateway itself knows: "use" of it (`Counts.use`), and where Open WebUI listens,
+    #: "webui_at" {"port", "loopback"} or null.
+    own: Callable[[], dict[str, Any]] = dict
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _kept: tuple[float, dict[str, Any]] | None = field(default=None, init=False)
 
@@ -100,4 +103,4 @@ class Page:
         # Not within the turn: two gateways that ask each other would wait for each other.
         if self.peers and not alone:
             found = {**found, "peers": await self.peers()}
-        return {**found, "you": {"name": person.name, "role": person.role}}
+        return {**found, **self.own(), "you": {"name": person.name, "role": person.role}}

@@ -20,6 +20,7 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,8 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     people = Keys(paths.gateway_keys)
     twins = peers.Peers(gateway, peers.key())
     totals = usage.Usage(kept)
+    counts = Counts(totals)
+    webui = asdict(gateway.webui) if gateway.webui else None
     hot = Hot(host, paths)
     swaps = swap.Swaps(hot, host, gateway, paths, twins)
     application = app.Application(
@@ -288,13 +291,14 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
         hot=hot,
         access=access.Access(gateway, people, twins, access.host_key(gateway)),
         peers=twins,
-        counts=Counts(totals),
+        counts=counts,
         swaps=swaps,
         page=Page(
             Facts(host, paths),
             twins.facts if gateway.peers else None,
             paths.gateway_page,
             History(gateway.prometheus) if gateway.prometheus else None,
+            lambda: {"use": counts.use(), "webui_at": webui},
         ),
         authority=paths.authority,
     )

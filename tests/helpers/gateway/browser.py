@@ -15,6 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser as Chromium
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, sync_playwright
 
+_TALLEST = 1500  # Of a picture, CSS pixels.
 _PACKAGE = "chromium-headless-shell"
 #: Widths of a phone and of a desk, CSS pixels.
 PHONE, DESK = 390, 1280
@@ -153,9 +154,11 @@ def faults_of_report(html: str, folder: Path) -> list[str]:
 
 
 def picture(page: Page, name: str) -> None:
-    """The whole page as docs/images/NAME.png, where UPDATE_PICTURES=1 asks for it."""
+    """The top of the page as docs/images/NAME.png, where UPDATE_PICTURES=1 asks for it."""
     if os.environ.get("UPDATE_PICTURES"):
-        page.screenshot(path=_PICTURES / f"{name}.png", full_page=True)
+        size = page.evaluate("[innerWidth, document.documentElement.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": size[0], "height": min(size[1], _TALLEST)}
+        page.screenshot(path=_PICTURES / f"{name}.png", full_page=True, clip=clip)
 
 
 def _origin(url: str) -> str:

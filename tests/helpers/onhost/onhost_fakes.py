@@ -11,7 +11,7 @@ import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -324,6 +324,14 @@ def _get(url: str, digest: str) -> tuple[str, bytes]:
 
 
 def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
+    if isinstance(body, Iterator):
+        handler.send_response(code)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.end_headers()
+        for event in body:
+            handler.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+        handler.wfile.write(b"data: [DONE]\n\n")
+        return
     text = body if isinstance(body, str) else json.dumps(body)
     data = b"" if body is None else text.encode()
     handler.send_response(code)
@@ -333,7 +341,8 @@ def _reply(handler: BaseHTTPRequestHandler, code: int, body: object) -> None:
 
 
 class FakeEngine:
-    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers,
+    """An OpenAI-compatible engine: `health` is its status code, `chat` makes its answers (a stream
+    where it gives an iterator of events),
     `metrics` is the text of /metrics, None for an engine that has none."""
 
     def __init__(self) -> None:

@@ -64,21 +64,25 @@ def test_an_operator_switches_from_the_page(
         page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", width)
         give_key(page, persons["operate"].key)
         page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
-        sure = page.get_by_role("dialog", name=f"Make {target} hot?")
+        sure = page.get_by_role("dialog", name=f"Switch to {target}?")
         sure.get_by_role("button", name="Switch").click()
         running = page.get_by_role("region", name="Switch", exact=True)
         expect(running.locator("[aria-current=step]")).to_be_visible()
         expect(running).to_contain_text(f"{target} is hot, started in")
-        expect(page.get_by_role("region", name="Hot model")).to_contain_text(target)
+        expect(page.get_by_role("region", name="Running model")).to_contain_text(target)
     assert host.status()["hot"] == target
 
 
-def test_the_page_gives_a_user_no_button(host: Host, persons: dict[str, Person]) -> None:
+def test_the_page_asks_a_user_for_a_key_that_may_switch(
+    host: Host, persons: dict[str, Person]
+) -> None:
     with browser(network(host)) as chromium:
         page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", 390)
         give_key(page, persons["use"].key)
         expect(page.get_by_role("button", name=f"{persons['use'].name} (use)")).to_be_visible()
-        assert page.get_by_role("button", name="Switch to").count() == 0
+        page.get_by_role("button", name="Switch to mistral", exact=True).click()
+        keys = page.get_by_role("dialog", name="Key")
+        expect(keys).to_contain_text("Switching takes a key of the role operate")
 
 
 def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:

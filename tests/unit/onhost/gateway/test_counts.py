@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.onhost.gateway.counts import usage_in
+from lockstep.onhost.gateway.counts import NOW_S, Counts, usage_in
+from lockstep.onhost.gateway.usage import Usage
 
 
 @pytest.mark.parametrize(
@@ -33,3 +34,33 @@ from lockstep.onhost.gateway.counts import usage_in
 )
 def test_usage_at_the_end_of_an_answer(tail: bytes, tokens: tuple[int, int]) -> None:
     assert usage_in(tail) == tokens
+
+
+def test_people_of_now_are_those_who_ask_or_have_asked_a_moment_ago(tmp_path) -> None:
+    now = [0.0]
+    counts = Counts(Usage(tmp_path / "usage.json"), lambda: now[0])
+    with counts.asking("anna"), counts.asking("anna"):
+        assert counts.use()["people"] == 1
+        with counts.asking("bob"):
+            assert counts.use()["people"] == 2
+        now[0] = NOW_S - 1
+        assert counts.use()["people"] == 2
+        # Bob is gone, and Anna still waits for her answer.
+        now[0] = NOW_S + 1
+        assert counts.use()["people"] == 1
+    now[0] += NOW_S + 1
+    assert counts.use()["people"] == 0
+
+
+def test_the_speed_of_the_last_answer_is_after_its_first_byte_where_it_was_streamed(
+    tmp_path,
+) -> None:
+    counts = Counts(Usage(tmp_path / "usage.json"))
+    usage = b'"usage":{"completion_tokens":60}}'
+    counts.tokens("anna", "qwen", b"{" + usage, 3.0, 0.0)
+    counts.tokens("anna", "mistral", b"data: {}\n\ndata: {" + usage, 3.0, 2.0)
+    assert counts.use()["tok_s"] == {"qwen": 20.0, "mistral": 30.0}
+    # Those without usage, and those that are too short, tell nothing.
+    counts.tokens("anna", "qwen", b"{}", 3.0, 0.0)
+    counts.tokens("anna", "qwen", b"{" + usage, 0.01, 0.0)
+    assert counts.use()["tok_s"]["qwen"] == 20.0

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -19,19 +20,18 @@ import pytest
 from a_probe import program
 from a_prometheus import prometheus
 from a_switching_spark import UNITS, SwitchingSpark
-from browser import Browser, Chromium, browser, picture, started
+from browser import DESK, PHONE, Browser, Chromium, browser, faults, picture, started
 from gateway_process import KEYS, write_keys
 from onhost_fakes import REPOSITORY
 from playwright.sync_api import Locator, Page, expect
 
 from lockstep.files.templating import render
-from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.gateway.configuration import Door, Gateway, WebUi
 from lockstep.onhost.records import last_diff, switches
 
 pytestmark = pytest.mark.slow
 
 LIMIT_S = 180
-PHONE, DESK = 390, 1280
 RECIPES = {
     "qwen": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
     "mistral": "mistral-small-4-nvfp4-sglang-eagle",
@@ -46,10 +46,6 @@ _MAIN = (
     "[], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')))"
 )
 METRICS = 'vllm:num_requests_running{{m="q"}} {0}\nvllm:generation_tokens_total{{m="q"}} {1}\n'
-# Faults of what is shown now, as functions of one object.
-READABLE = (
-    Path(__file__).parents[4].joinpath("helpers/gateway/readable.js").read_text(encoding="utf-8")
-)
 HIDDEN = """(hidden) => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
   document.dispatchEvent(new Event("visibilitychange"));
@@ -73,7 +69,7 @@ class Spark(SwitchingSpark):
         doors = (Door("local", address, 8090), Door("open", address, 8091))
         self.doors = {door.kind: f"http://{door.address}:{door.port}/" for door in doors}
         self.paths.gateway.write_text(
-            json.dumps(asdict(Gateway("spark1", doors, prometheus=history)))
+            json.dumps(asdict(Gateway("spark1", doors, prometheus=history, webui=WebUi(8080))))
         )
         self.paths.gateway_page.write_text(render("page/gateway.html.j2"))
         self.engine.metrics = METRICS.format(3, 1000)
@@ -157,20 +153,17 @@ def give_key(page: Page, role: str) -> None:
 def switch(page: Page, target: str) -> None:
     """Ask for a switch, and confirm."""
     page.get_by_role("button", name=f"Switch to {target}", exact=True).click()
-    page.get_by_role("dialog", name=f"Make {target} hot?").get_by_role(
-        "button", name="Switch"
-    ).click()
-
-
-def faults(page: Page) -> list[str]:
-    """What somebody could not read, could not hear, or would not hit with a finger."""
-    found: list[str] = page.evaluate(READABLE)
-    return found
+    sure(page, target).get_by_role("button", name="Switch").click()
 
 
 def hot(page: Page) -> Locator:
     """The card of the hot model."""
-    return page.get_by_role("region", name="Hot model")
+    return page.get_by_role("region", name="Running model")
+
+
+def sure(page: Page, target: str) -> Locator:
+    """The dialog that asks before a switch."""
+    return page.get_by_role("dialog", name=f"Switch to {target}?")
 
 
 @pytest.mark.parametrize("width", [PHONE, DESK])
@@ -179,7 +172,6 @@ def test_an_operator_switches_from_the_page_and_sees_its_phases(started_once, sp
     with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, width)
         expect(hot(page)).to_contain_text("mistral")
-        assert page.get_by_role("button", name="Switch to").count() == 0
         give_key(page, "operate")
         expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
         gate = spark.paths.root / "loaded"
@@ -189,6 +181,11 @@ def test_an_operator_switches_from_the_page_and_sees_its_phases(started_once, sp
         switch(page, "qwen")
         now = page.get_by_role("region", name="Switch", exact=True)
         expect(now).to_contain_text("loading weights, file 6 of 13")
+        expect(now).to_contain_text(re.compile(r"0:\d\d of about 1:37"))
+        expect(now.get_by_role("button", name="Cancel, back to mistral")).to_be_visible()
+        # One card: nothing says beside it that no model is hot.
+        expect(hot(page)).to_be_hidden()
+        assert faults(page) == []
         expect(now.get_by_role("listitem").and_(page.locator("[aria-current=step]"))).to_have_text(
             "load"
         )
@@ -213,7 +210,7 @@ def test_what_came_back_after_a_failed_switch_is_said_with_the_reason(started_on
         give_key(page, "operate")
         switch(page, "qwen")
         now = page.get_by_role("region", name="Switch", exact=True)
-        expect(now).to_contain_text("It failed. The model before is hot")
+        expect(now).to_contain_text("It failed. The model before is running again")
         expect(now).to_contain_text("engine died")
         expect(now).to_contain_text("mistral is hot again")
         expect(hot(page)).to_contain_text("mistral")
@@ -234,16 +231,121 @@ def test_an_operator_cancels_a_start_that_hangs_and_what_was_hot_is_back(started
         first = page.get_by_role("region", name="Last switches").get_by_role("listitem").first
         expect(first).to_contain_text("cancelled")
         # It is no fault.
-        expect(page.get_by_role("region", name="Findings")).to_contain_text("Nothing found.")
+        expect(page.get_by_role("region", name="Needs attention")).to_be_hidden()
     assert spark.hot == ["mistral"]
 
 
-def test_who_may_only_use_gets_no_button_and_a_refusal_by_the_gateway(started_once, spark):
+def test_switching_asks_for_a_key_that_may_and_then_goes_on(started_once, spark):
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark, refusals=(401,))
+        page.get_by_role("button", name="Switch to qwen", exact=True).click()
+        keys = page.get_by_role("dialog", name="Key")
+        expect(keys).to_contain_text("Switching takes a key of the role operate")
+        keys.get_by_label("Key").fill(KEYS["use"])
+        page.keyboard.press("Enter")
+        expect(keys).to_contain_text("You are anna and may use models")
+        keys.get_by_label("Key").fill("lk-wrong")
+        page.keyboard.press("Enter")
+        expect(keys).to_contain_text("The key was not taken")
+        keys.get_by_label("Key").fill(KEYS["operate"])
+        page.keyboard.press("Enter")
+        expect(sure(page, "qwen")).to_contain_text("If qwen does not start, its fallback spare")
+        page.keyboard.press("Escape")
+        # Who has given up is not asked again.
+        page.get_by_role("button", name="boss (operate)").click()
+        keys.get_by_label("Key").fill(KEYS["use"])
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="anna (use)")).to_be_visible()
+        expect(page.get_by_role("dialog")).to_be_hidden()
+    assert spark.hot == ["mistral"]
+
+
+def test_the_hot_model_answers_a_question_as_it_comes(started_once, spark):
+    rest, asked = threading.Event(), []
+
+    def chat(body):
+        asked.append(body)
+
+        def events():
+            yield {"choices": [{"delta": {"reasoning_content": "hm"}}]}
+            yield {"choices": [{"delta": {"content": "<b>one"}}]}
+            rest.wait(LIMIT_S)
+            yield {"choices": [{"delta": {"content": " two"}, "finish_reason": "stop"}]}
+            yield {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 40}}
+
+        return 200, events()
+
+    spark.engine.chat, spark.engine.metrics = chat, METRICS.format(0, 1000)
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        page.get_by_role("textbox", name="Ask it something").fill("Count to two")
+        page.keyboard.press("Enter")
+        reply = page.get_by_role("group", name="Its answer")
+        expect(reply).to_have_text("<b>one")
+        expect(hot(page)).to_contain_text("1person now")
+        assert faults(page) == []
+        rest.set()
+        expect(reply).to_have_text("<b>one two")
+        expect(hot(page)).to_contain_text(re.compile(r"[1-9][\d.]*tok/s, last answer"))
+        assert (asked[0]["messages"], asked[0]["stream"]) == (
+            [{"role": "user", "content": "Count to two"}],
+            True,
+        )
+        # One that does not end is stopped.
+        rest.clear()
+        page.get_by_role("button", name="Ask", exact=True).click()
+        expect(reply).to_contain_text("<b>one")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(reply).to_contain_text("Stopped.")
+        expect(page.get_by_role("button", name="Ask", exact=True)).to_be_visible()
+        rest.set()
+
+
+def test_a_question_with_a_key_that_is_gone_asks_for_one_and_goes_on(started_once, spark):
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark, refusals=(401,))
+        give_key(page, "operate")
+        expect(page.get_by_role("button", name="boss (operate)")).to_be_visible()
+        write_keys(spark.paths, ("use",))
+        spark.engine.chat = lambda _: (
+            200,
+            iter([{"choices": [{"delta": {"content": "hello"}}]}]),
+        )
+        page.get_by_role("textbox", name="Ask it something").fill("Who are you?")
+        page.keyboard.press("Enter")
+        keys = page.get_by_role("dialog", name="Key")
+        expect(keys).to_contain_text("Asking takes a key.")
+        keys.get_by_label("Key").fill(KEYS["use"])
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("group", name="Its answer")).to_have_text("hello")
+
+
+def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, spark):
+    spark.systemd.unit("open-webui.service", ActiveState="active", SubState="running")
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        region = page.get_by_role("region", name="Use it elsewhere")
+        prompt = page.get_by_role("textbox", name="Ask it something")
+        address = f"{spark.doors['local']}v1"
+        for name, text in (("the address", address), ("auto", "auto"), ("qwen", "qwen")):
+            region.get_by_role("button", name=f"Copy {name}", exact=True).click()
+            prompt.fill("")
+            page.keyboard.press("Control+V")
+            expect(prompt).to_have_value(text)
+        # A fallback answers for its model, and has no name of its own here.
+        assert region.get_by_role("button", name="Copy spare").count() == 0
+        # At this address it does not listen.
+        expect(region).to_contain_text("Open WebUI answers on the Spark itself, at port 8080.")
+        page.evaluate("stream.abort(); facts.webui_at.loopback = false; paint();")
+        link = region.get_by_role("link", name="Open WebUI")
+        assert link.get_attribute("href") == re.sub(":8090/", ":8080/", spark.doors["local"])
+
+
+def test_who_may_only_use_is_refused_by_the_gateway_too(started_once, spark):
     with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, refusals=(403,))
         give_key(page, "use")
         expect(page.get_by_role("button", name="anna (use)")).to_be_visible()
-        assert page.get_by_role("button", name="Switch to").count() == 0
         page.evaluate("change('qwen')")
         now = page.get_by_role("region", name="Switch", exact=True)
         expect(now).to_contain_text("Refused")
@@ -314,7 +416,9 @@ def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
         give_key(page, "operate")
         expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_visible()
         expect(page.get_by_text("61 °C")).to_be_visible()
-        expect(page.get_by_text("starts in about 97 s")).to_be_visible()
+        expect(page.get_by_text("starts in about 2 min")).to_be_visible()
+        expect(page.get_by_text("Its fallback spare: failed, timeout")).to_be_visible()
+        assert page.get_by_role("button", name="Switch to spare").count() == 0
         assert page.evaluate("document.documentElement.scrollWidth") == width
         assert faults(page) == []
         spark.engine.metrics = METRICS.format(3, 1040)
@@ -323,7 +427,7 @@ def test_everything_can_be_read_and_reached(started_once, spark, width, dark):
             picture(page, f"page-{width}")
         page.get_by_role("button", name="Switch to qwen", exact=True).focus()
         page.keyboard.press("Enter")
-        dialog = page.get_by_role("dialog", name="Make qwen hot?")
+        dialog = sure(page, "qwen")
         expect(dialog).to_contain_text("mistral is stopped first. 3 requests are under way")
         expect(dialog.get_by_role("button", name="Leave it")).to_be_focused()
         assert faults(page) == []
@@ -382,7 +486,7 @@ def test_twins_are_shown_and_a_silent_one_is_said(started_once, spark):
     with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark)
         expect(hot(page)).to_contain_text("mistral")
-        region = page.get_by_role("region", name="Twins")
+        region = page.get_by_role("region", name="Other Sparks")
         expect(region).to_be_hidden()
         page.evaluate(f"({twins})({peers})")
         first, second = region.get_by_role("listitem").all()
@@ -414,8 +518,12 @@ def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(started_onc
         spark.process.kill()
         spark.process.wait()
         expect(now).to_contain_text("The switch goes on")
+        expect(page.get_by_text("No answer from spark1 since")).to_be_visible()
+        expect(page.get_by_role("button", name="Switch to qwen", exact=True)).to_be_disabled()
+        assert faults(page) == []
         with spark.gateway():
             expect(now).to_contain_text("boss, by the gateway is switching")
+            expect(page.get_by_text("No answer from spark1 since")).to_be_hidden()
             gate.touch()
             expect(hot(page)).to_contain_text("qwen")
             expect(page.get_by_text("live", exact=True)).to_be_visible()
