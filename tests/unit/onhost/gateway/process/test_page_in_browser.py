@@ -241,6 +241,7 @@ def test_switching_asks_for_a_key_that_may_and_then_goes_on(started_once, spark)
         page.get_by_role("button", name="Switch to qwen", exact=True).click()
         keys = page.get_by_role("dialog", name="Key")
         expect(keys).to_contain_text("Switching takes a key of the role operate")
+        assert faults(page) == []
         keys.get_by_label("Key").fill(KEYS["use"])
         page.keyboard.press("Enter")
         expect(keys).to_contain_text("You are anna and may use models")
@@ -332,6 +333,12 @@ def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, 
             prompt.fill("")
             page.keyboard.press("Control+V")
             expect(prompt).to_have_value(text)
+        # A plain address of another machine has no clipboard of this kind.
+        page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+        region.get_by_role("button", name="Copy mistral", exact=True).click()
+        prompt.fill("")
+        page.keyboard.press("Control+V")
+        expect(prompt).to_have_value("mistral")
         # A fallback answers for its model, and has no name of its own here.
         assert region.get_by_role("button", name="Copy spare").count() == 0
         # At this address it does not listen.
@@ -373,6 +380,7 @@ def test_from_another_machine_the_page_asks_for_a_key_and_forgets_it_when_told(s
         page = chromium.page(spark.doors["open"], PHONE, refusals=(401,))
         ask = page.get_by_role("heading", name="This Spark asks for a key")
         expect(ask).to_be_visible()
+        assert faults(page) == []
         page.get_by_role("textbox", name="Key").fill("lk-wrong")
         page.get_by_role("button", name="Open").click()
         expect(page.get_by_text("The key was not taken")).to_be_visible()
