@@ -527,6 +527,9 @@ def install() -> None:
     changes = 0
 
     def save() -> None:
+        # `lockstep deploy` reads the inventory before the deploy, which is another process, does.
+        if not sparks and "ran" in json.loads(path.read_text()):
+            return
         document["hosts"] = {name: spark.state for name, spark in sparks.items()}
         document["ran"] = {name: spark.ran for name, spark in sparks.items()}
         document["said"] = {name: spark.said for name, spark in sparks.items()}
