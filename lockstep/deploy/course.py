@@ -30,6 +30,8 @@ _STAGE_OF = {part: stage for stage, parts in STAGES.items() for part in parts}
 _SPEED_OF_S = 60.0
 # Hosts tell of a download each ten seconds: twice gives a speed, and one not told of has ended.
 _SPEED_FROM_S, _TOLD_S = 5.0, 30.0
+# The first interval has the connection in it: what is left was a third too long by it alone.
+_LEFT_FROM_S = 15.0
 
 
 @dataclass
@@ -100,7 +102,8 @@ class Downloads:
 
     def left_s(self, now: float) -> float | None:
         """Seconds from now until all is there, None while nobody can tell."""
-        if not self.speed:
+        first = min((seen[0][0] for seen in self._seen.values()), default=self._newest)
+        if not self.speed or self._newest - first < _LEFT_FROM_S:
             return None
         # Hosts tell at intervals, and go on between them.
         return max(0.0, (self.total - self.have) / self.speed - (now - self._newest))

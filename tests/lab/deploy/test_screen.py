@@ -27,7 +27,8 @@ FOLDER = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQua
 SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 SMALL, LARGE = (24, 80), (40, 120)
 _AMOUNT = re.compile(
-    r"(?P<bar>█*)░*\s+(?P<have>[\d.]+) of (?P<total>[\d.]+) MB"
+    # A bar that is there whole: the terminal may be read while a picture is being drawn.
+    r"(?=[█░]{24}\s)(?P<bar>█*)░*\s+(?P<have>[\d.]+) of (?P<total>[\d.]+) MB"
     r"(?:, (?P<speed>[\d.]+) MB/s)?(?:, about (?P<left>\d+) (?P<unit>s|min) left)?"
 )
 
@@ -105,7 +106,7 @@ def watched(stack: Stack) -> tuple[list[Picture], list[str], float]:
                         size = LARGE
                         resize(ours, LARGE)
                         screen.resize(*LARGE)
-            elif pictures and not ended_at:
+            elif pictures and not ended_at and "✓ weights" in text:
                 ended_at = time.monotonic()
         assert process.wait(60) == 0, screen.display
     finally:
