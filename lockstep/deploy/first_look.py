@@ -91,10 +91,10 @@ def look(host: Host, pins: Pins) -> Seen:
     else:
         # The rest cannot be read without it.
         found += [*hardware.findings(this.plan, facts), *disks.findings(this.plan, pins, facts)]
-    return Seen(host.name, _what(host, facts), ordered(map(_told, found)))
+    return Seen(host.name, _what(host, facts), ordered(map(_warn_of_architecture, found)))
 
 
-def _told(finding: Finding) -> Finding:
+def _warn_of_architecture(finding: Finding) -> Finding:
     # The plan and the lock can be of another architecture; the inventory then says so.
     return replace(finding, severity="warning") if finding.code == "architecture" else finding
 
