@@ -14,7 +14,7 @@ from lockstep.models.checkpoint import Checkpoint
 from lockstep.onhost.engines import ENGINES, Engine
 
 _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?:@([\w./-]+))?", re.ASCII)
-_OF_GGUF = "llamacpp"
+_OF_GGUF = next(name for name, engine in ENGINES.items() if engine.weights == "file")
 _USUAL = next(name for name, engine in ENGINES.items() if engine.usual)
 # How a way to store weights is called, by words in what a checkpoint or a recipe says of it.
 _SCHEMES = (

@@ -99,7 +99,7 @@ def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent() -> None:
     del wrong["ports"]
     with pytest.raises(InventoryError, match=r"^site.py:11: words.c must be text; found 1\."):
         read(wrong)
-    with pytest.raises(InventoryError, match=r"^site.py:2: unknown key 'prt'; .*'port'"):
+    with pytest.raises(InventoryError, match=r"^site.py:2: unknown key 'prt'. .*'port'"):
         read(parse_mapping("text: a\nprt: 1\n", "a.yaml"))
 
 
