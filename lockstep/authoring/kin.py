@@ -20,7 +20,7 @@ FAMILY_KEYS = ("attention_backend", "tool_call_parser", "reasoning_parser")
 
 @dataclass(frozen=True)
 class Kin:
-    """What the catalogue has for a repository.
+    """The recipes of the catalogue that are near to a repository.
 
     Attributes:
         followed: The nearest recipe of the same family and engine; None: it knows none.

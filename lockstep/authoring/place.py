@@ -26,7 +26,7 @@ _PORTS = range(30000, 31000)
 
 @dataclass(frozen=True)
 class Line:
-    """What belongs into a file of the inventory.
+    """A line for a file of the inventory.
 
     Attributes:
         file: The file, for people.
@@ -91,7 +91,7 @@ def lines(
     files: Mapping[str, str],
     known: Collection[Path],
 ) -> list[Line]:
-    """What binds a recipe, in the order in which it is to be written.
+    """The lines that bind a recipe, in the order in which they are to be written.
 
     Args:
         recipe: The recipe, of a file in `folder`.
@@ -103,7 +103,7 @@ def lines(
     found, file = [], files.get("targets", USUAL_FILE)
     if folder.resolve() not in known:
         before = plans[0].settings.recipe_folders if plans else ()
-        words = " ".join(f'"{each}",' for each in (*before, _shown(folder)))
+        words = " ".join(f'"{each}",' for each in (*before, _path_text(folder)))
         where = files.get("recipe_folders", file)
         shared = where.startswith("group_data")
         text = f"recipe_folders = ({words})" if shared else f'"recipe_folders": ({words}),'
@@ -129,7 +129,7 @@ def target_line(recipe: Recipe, plans: Sequence[HostPlan] = ()) -> str:
     return f'"{name}": {{"recipe": "{recipe.name}", "unit": "{unit}"{cluster}}},'
 
 
-def _shown(folder: Path) -> str:
+def _path_text(folder: Path) -> str:
     absolute = folder.resolve()
     inside = absolute.is_relative_to(REPOSITORY)
     return str(absolute.relative_to(REPOSITORY) if inside else absolute)

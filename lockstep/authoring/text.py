@@ -31,7 +31,7 @@ _SWITCHES = (*_OF_TOOLS, "--enable-metrics")
 
 @dataclass(frozen=True)
 class Draft:
-    """What a recipe is written from.
+    """The material of a recipe.
 
     Attributes:
         weights: What is served, and by which engine.
@@ -244,14 +244,16 @@ def _checkpoint(draft: Draft) -> Iterator[str]:
         yield "    architecture:"
         yield f"      source: {_scalar(f'configuration of {weights.at}')}"
         yield f"      date: {draft.today}"
-        yield from (f"      {key}: {_scalar(value)}" for key, value in _said(shapes).items())
+        yield from (
+            f"      {key}: {_scalar(value)}" for key, value in _stated_fields(shapes).items()
+        )
         yield "      layers:"
         for group in shapes.layers:
-            inner = ", ".join(f"{key}: {value}" for key, value in _said(group).items())
+            inner = ", ".join(f"{key}: {value}" for key, value in _stated_fields(group).items())
             yield f"        - {{{inner}}}"
 
 
-def _said(value: Any) -> Mapping[str, Any]:
+def _stated_fields(value: Any) -> Mapping[str, Any]:
     """Fields of a dataclass that differ from its defaults, its layers left out."""
     given = {item.name: (getattr(value, item.name), item.default) for item in fields(value)}
     return {

@@ -44,10 +44,10 @@ def _many(value: Any) -> tuple[Any, ...]:
 
 
 def _checked(context: click.Context, _: click.Parameter, given: Path | None) -> Path | None:
-    return given if context.resilient_parsing else found(given)
+    return given if context.resilient_parsing else find_inventory(given)
 
 
-def found(given: Path | None = None) -> Path:
+def find_inventory(given: Path | None = None) -> Path:
     """The inventory that is given, or else the one that there is.
 
     Raises:
@@ -95,5 +95,5 @@ def _option(callback: Callable[..., Path | None] | None) -> Callable[[Any], Any]
 
 
 INVENTORY = _option(_checked)
-#: Of a command that may do without: it asks `found` where it cannot.
+#: Of a command that may do without: it asks `find_inventory` where it cannot.
 INVENTORY_IF_NEEDED = _option(None)

@@ -162,7 +162,7 @@ def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     for file in _shared_files(path):
         values = _group_data(file)
         shared |= values
-        origin |= dict.fromkeys(values, _shown(file))
+        origin |= dict.fromkeys(values, _file_name(file))
     return shared, origin
 
 
@@ -174,7 +174,7 @@ def _shared_files(path: Path) -> list[Path]:
     return [file for file in dict.fromkeys(every) if file.exists()]
 
 
-def _shown(file: Path) -> str:
+def _file_name(file: Path) -> str:
     """A file of group data as messages name it."""
     return f"{file.parent.name}/{file.name}"
 

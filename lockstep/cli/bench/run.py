@@ -20,7 +20,7 @@ from lockstep.bench.run import Bench, measure
 from lockstep.bench.subject import of_host
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
-from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, found
+from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
 from lockstep.cli.shared import DONE, UNUSABLE, print_json
 from lockstep.fleet.tunnel import tunnel
 from lockstep.onhost.rollout.technical import TOKENS
@@ -111,7 +111,7 @@ def _bench(
     if subject.startswith(("http://", "https://")):
         yield _of_url(subject, model, key)
         return
-    inventory = found(given)
+    inventory = find_inventory(given)
     place = reach.place(inventory, subject)
     hot = reach.hot(place)
     if key is None and hot.api_key_file:

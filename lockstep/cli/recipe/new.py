@@ -21,7 +21,7 @@ from lockstep.authoring.text import (
     recipe_text,
 )
 from lockstep.authoring.weights import Weights, read
-from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, found
+from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
 from lockstep.cli.shared import DONE, FINDINGS, has_errors, print_findings
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.core.terminal import indented
@@ -40,7 +40,7 @@ from lockstep.recipes.recipe_file import Recipe, parse
 
 @dataclass(frozen=True)
 class _Site:
-    """What is known of the owner's Sparks; empty without an inventory.
+    """The owner's Sparks, as far as they are known; empty without an inventory.
 
     Attributes:
         inventory: The file.
@@ -128,7 +128,7 @@ def _site(inventory: Path | None) -> _Site:
     # The owner's own folder is read without being named.
     nobody = _Site(folders={Path("recipes").resolve()})
     try:
-        path = found(inventory)
+        path = find_inventory(inventory)
     except LockstepError:
         if inventory:
             raise
@@ -168,7 +168,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _tell(draft: Draft, found: Room) -> None:
-    """What was computed, from where each part comes, and what is not known."""
+    """Print the computed figures, from where each part comes, and what is not known."""
     weights, fit = draft.weights, found.fit
     stored = {"none": "not quantised", "": "stored in no way that is known here"}
     size = f"{weights.size / 1e9:.1f} GB, {stored.get(weights.scheme, weights.scheme)}"
@@ -199,7 +199,7 @@ def _split(found: Room) -> str:
 
 
 def _unknown(draft: Draft, found: Room) -> list[str]:
-    """What nobody knows, each with what to do, in one line."""
+    """Sentences about unknown properties, each with its remedy."""
     kin, checkpoint = draft.kin, draft.weights.checkpoint
     said = []
     if parsers_missing(draft):

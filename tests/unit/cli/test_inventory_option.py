@@ -13,7 +13,7 @@ from a_probe import program
 from click.testing import CliRunner, Result
 
 from lockstep.cli import deploy, inventory_option, lock, plan
-from lockstep.cli.inventory_option import found
+from lockstep.cli.inventory_option import find_inventory
 from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError
 from lockstep.inventory.inventory_file import REPOSITORY
@@ -53,7 +53,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def made(folder: Path, *names: str) -> None:
+def write_files(folder: Path, *names: str) -> None:
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("")
@@ -68,14 +68,14 @@ def made(folder: Path, *names: str) -> None:
     ],
 )
 def test_the_only_one_is_found(here: Path, names: list[str], which: str) -> None:
-    made(here, *names)
-    assert found().name == which
+    write_files(here, *names)
+    assert find_inventory().name == which
 
 
 def test_of_several_none_is_guessed(here: Path) -> None:
-    made(here, "inventories/a.py", "inventories/b.py")
+    write_files(here, "inventories/a.py", "inventories/b.py")
     with pytest.raises(InventoryError) as no:
-        found()
+        find_inventory()
     assert str(no.value) == (
         "more than one inventory is here; found inventories/a.py, inventories/b.py. "
         "Name it with -i FILE, or set LOCKSTEP_INVENTORY."
@@ -84,16 +84,16 @@ def test_of_several_none_is_guessed(here: Path) -> None:
 
 def test_the_checkout_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
-    assert found() == Path("inventories/spark.py")
+    assert find_inventory() == Path("inventories/spark.py")
     monkeypatch.chdir(REPOSITORY / "docs")
-    assert found() == REPOSITORY / "inventories/spark.py"
+    assert find_inventory() == REPOSITORY / "inventories/spark.py"
 
 
 def run(*words: str, variable: str | None = None) -> Result:
     return CliRunner().invoke(main, words, env={inventory_option.VARIABLE: variable})
 
 
-def said(done: Result) -> str:
+def error_text(done: Result) -> str:
     return " ".join(done.output.split())
 
 
@@ -119,8 +119,8 @@ def test_where_none_is_each_command_says_where_it_looked(
     done = run(*command.split(), *rest.split())
     assert done.exit_code == 2
     looked = f"looked for inventory.py and inventories/*.py in {here}. Name it with -i FILE"
-    assert said(done).startswith("lockstep: no inventory is found: looked for")
-    assert looked in said(done)
+    assert error_text(done).startswith("lockstep: no inventory is found: looked for")
+    assert looked in error_text(done)
 
 
 @every
@@ -128,7 +128,9 @@ def test_a_file_that_is_not_there_is_named(command: str, rest: str) -> None:
     words = (*command.split(), *rest.split())
     for done in (run(*words, "-i", "gone.py"), run(*words, variable="gone.py")):
         assert done.exit_code == 2
-        assert said(done).startswith("lockstep: gone.py: there is no such inventory. Name it with")
+        assert error_text(done).startswith(
+            "lockstep: gone.py: there is no such inventory. Name it with"
+        )
 
 
 @every
@@ -136,7 +138,7 @@ def test_the_old_place_of_the_inventory_is_answered_with_the_new(command: str, r
     done = run(*command.split(), "old/spark.py", *rest.split())
     assert done.exit_code == 2
     typed = f"lockstep {command} -i old/spark.py {rest}".strip()
-    assert said(done) == f"lockstep: the inventory is an option now. Type `{typed}`."
+    assert error_text(done) == f"lockstep: the inventory is an option now. Type `{typed}`."
 
 
 BROKEN = {
@@ -157,8 +159,8 @@ def test_one_that_cannot_be_used_is_one_sentence(
     (here / "bad.py").write_text(text)
     done = run(*command.split(), *rest.split(), "-i", "bad.py")
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
-    assert BROKEN[text] in said(done) and done.stdout == ""
-    assert said(done).startswith("lockstep: ")
+    assert BROKEN[text] in error_text(done) and done.stdout == ""
+    assert error_text(done).startswith("lockstep: ")
 
 
 #: Every command that needs no host to say something.
@@ -203,4 +205,4 @@ def test_ctrl_c_is_a_sentence_and_130(here: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_an_engine_at_a_url_is_measured_without_an_inventory() -> None:
     done = run("bench", "http://127.0.0.1:9", "--suite", "decode")
-    assert done.exit_code == 2 and "no engine answers there" in said(done)
+    assert done.exit_code == 2 and "no engine answers there" in error_text(done)

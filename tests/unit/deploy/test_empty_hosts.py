@@ -35,12 +35,12 @@ def hosts(*, full: str = "", **data: Any) -> dict[str, Host]:
     return found
 
 
-def said(found: dict[str, Host]) -> list[str]:
+def lines_of(found: dict[str, Host]) -> list[str]:
     return [line for event in empty_hosts(found) for line in empty(event)]
 
 
 def test_two_new_hosts_fetch_everything_once() -> None:
-    lines = said(hosts())
+    lines = lines_of(hosts())
     models = len(hosts()["spark1"].intended.pins.models)
     assert lines[0] == "spark1 is new: this deploy builds it"
     assert lines[1] == f"  weights: {models * 20 * GIB / 1e9:.1f} GB, {models} from the internet"
@@ -52,7 +52,7 @@ def test_two_new_hosts_fetch_everything_once() -> None:
 def test_a_wiped_host_gets_weights_images_and_keys_from_its_twin_and_says_what_is_lost() -> None:
     found = hosts(full="spark1", gateway={"bind": "0.0.0.0", "tls": "own"})
     found["spark2"] = replace(found["spark2"], known=True)
-    lines = said(found)
+    lines = lines_of(found)
     assert lines[0] == (
         "spark2 was deployed to before, and nothing of it is there: this deploy builds it"
     )
@@ -67,7 +67,7 @@ def test_the_place_of_its_backups_is_named() -> None:
     backup = {"enabled": True, "to": ("sftp:anna@nas.local:/volume1",)}
     found = hosts(full="spark1", backup=backup)
     found["spark2"] = replace(found["spark2"], known=True)
-    assert said(found)[-1] == (
+    assert lines_of(found)[-1] == (
         "  chats: in its backups (sftp:anna@nas.local:/volume1); "
         "`lockstep backup restore` brings them back (docs/backup.md)"
     )
@@ -75,9 +75,9 @@ def test_the_place_of_its_backups_is_named() -> None:
 
 def test_nothing_is_said_of_a_host_that_has_something() -> None:
     found = {name: replace(host, empty=False) for name, host in hosts().items()}
-    assert said(found) == []
+    assert lines_of(found) == []
 
 
 def test_a_host_that_copies_from_nobody_fetches_all_itself() -> None:
     found = {name: replace(host, peers=()) for name, host in hosts(full="spark1").items()}
-    assert "from spark1" not in said(found)[1]
+    assert "from spark1" not in lines_of(found)[1]
