@@ -1,4 +1,4 @@
-"""Drift of what the models answer: nonsense that the daily look found."""
+"""Drift of what the models answer: nonsense that the daily look found, useless records."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from lockstep.host.intended import Intended
 from lockstep.onhost.facts import records
 
 _ASK_AGAIN = " ".join(command("sense", "{item}"))
+_FORGET = " ".join(command("sense", "{item}", "--forget"))
 
-KINDS = {"sense": Kind(records.sense, "error", mend=_ASK_AGAIN, scope="nothing")}
+KINDS = {
+    "sense": Kind(records.sense, "error", mend=_ASK_AGAIN, scope="nothing"),
+    "sense record": Kind(records.sense, "error", mend=_FORGET, scope="odd"),
+}
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

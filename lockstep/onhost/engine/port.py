@@ -32,6 +32,16 @@ def strangers(
     return [words(each, paths.proc) for each in others if not own.intersection(each.processes)]
 
 
+def pretenders(target: config.Target, paths: layout.Paths) -> list[str]:
+    """Who answers in the place of a started engine, in words; [] when its unit alone listens there.
+
+    Whoever accepts a question and then closes its port listens no more when this is asked.
+    """
+    if not listening(target.itself.url, paths):
+        return ["a process that listens no more"]
+    return strangers(target, paths)
+
+
 def listening(url: str, paths: layout.Paths) -> list[listeners.Listener]:
     """All that listen where a URL of this host is asked."""
     parts = urllib.parse.urlsplit(url)

@@ -75,13 +75,13 @@ class MainProcess:
 class Waiter:
     """Polls one engine until its canary has sung; `tell` gets the lines for the journal.
 
-    `strangers` says who else listens at its port.
+    `pretenders` says who else answers at its port.
     """
 
     target: config.Target
     process: MainProcess
     tell: Callable[[str], None]
-    strangers: Callable[[], Sequence[str]] = tuple
+    pretenders: Callable[[], Sequence[str]] = tuple
     began: float = field(default_factory=time.monotonic)
 
     def wait(self, key: str | None) -> str:
@@ -90,16 +90,19 @@ class Waiter:
         self.tell("loading the engine's program")
         self._wait_for_health()
         # No word of a prompt before it is known who gets it.
-        self._refuse_strangers()
+        self._refuse_pretenders()
         self.tell(f"/health is green after {self._waited():.0f} s, asking for a token")
-        return self._wait_for_token(key)
+        answer = self._wait_for_token(key)
+        # Who answers from now on is asked what people write.
+        self._refuse_pretenders()
+        return answer
 
     def make_sense(self, key: str | None, paths: layout.Paths) -> str:
         """What its answers were judged; Problem when they are nonsense."""
         record = sense_record.accepted(paths, self.target)
         verdict = self._watched(partial(sense.look, self.target, key, record))
         # Sound answers without a record become it: they must be the engine's.
-        self._refuse_strangers()
+        self._refuse_pretenders()
         try:
             note = sense_record.keep(paths, self.target, verdict, self.process.pid)
         except OSError as error:
@@ -119,8 +122,8 @@ class Waiter:
             EXIT_NONSENSE,
         )
 
-    def _refuse_strangers(self) -> None:
-        if others := self.strangers():
+    def _refuse_pretenders(self) -> None:
+        if others := self.pretenders():
             raise errors.Problem(
                 f"{' and '.join(others)} answers at {self.target.url}, and is none of "
                 f"{self.target.unit}. Remedy: stop it, then switch.sh {self.target.name}",
@@ -208,7 +211,7 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
         target,
         MainProcess(options.main_pid),
         tell,
-        partial(port.strangers, target, paths),
+        partial(port.pretenders, target, paths),
     )
     with load_guard.LoadGuard(target.load_free_gib, tell, paths.proc).watching():
         answer = waiter.wait(key)

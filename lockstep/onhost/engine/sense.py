@@ -220,9 +220,10 @@ class _Session:
         if wrong := probes.not_finite(answer):
             return "nonsense", f"came {wrong}"
         kept = self.record.get(probe.name)
+        # A first answer without them would be a record by which nothing is judged ever after.
+        if not (answer.leading and (kept is None or kept["leading"])):
+            return "untold", "without log-probabilities nothing can be compared"
         if kept is None:
             return "sound", ""
-        if not (answer.leading and kept["leading"]):
-            return "untold", "without log-probabilities nothing can be compared"
         differs = probes.differs(kept, answer, self.tolerance)
         return ("nonsense", f"differs from its record: {differs}") if differs else ("sound", "")

@@ -37,6 +37,15 @@ def accepted(paths: layout.Paths, target: config.Target) -> Mapping[str, Any] | 
     return kept["answers"] if kept else None
 
 
+def decides(paths: layout.Paths, target: config.Target) -> bool:
+    """Whether a later answer can be compared with a target's record; True where there is none.
+
+    Whoever answered without log-probabilities when the record began was perhaps not the engine.
+    """
+    record = accepted(paths, target) if target.sense == "record" else None
+    return not record or all(answer["leading"] for answer in record.values())
+
+
 def keep(paths: layout.Paths, target: config.Target, verdict: sense.Verdict, pid: int) -> str:
     """Remember a look. What there is to say about the record, or "".
 

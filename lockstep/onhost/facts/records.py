@@ -116,12 +116,16 @@ def deployed(_: object) -> Facts:
 
 
 def sense(_: object) -> Facts:
-    """What the last look found at each model that is hot, in words."""
-    looked = sense_record.last(layout.Paths())
+    """What the last look found at each model that is hot, and records that decide nothing."""
+    paths = layout.Paths()
+    looked = sense_record.last(paths)
     try:
-        targets = config.load_host(layout.Paths().targets).targets
+        targets = config.load_host(paths.targets).targets
     except errors.Problem:
         return
+    for name, target in targets.items():
+        if not sense_record.decides(paths, target):
+            yield "sense record", name, "without log-probabilities, so it decides nothing"
     state = units.show(targets[name].unit for name in looked if name in targets)
     for name, seen in looked.items():
         unit = state[targets[name].unit] if name in targets else None

@@ -24,6 +24,12 @@ def test_nobody_listens(paths: layout.Paths) -> None:
     assert port.strangers(TARGET, paths) == []
 
 
+def test_an_engine_that_answers_and_listens_nowhere_is_none(paths: layout.Paths) -> None:
+    assert port.pretenders(TARGET, paths) == ["a process that listens no more"]
+    let_listen(paths, 78, "/system.slice/vllm.service")
+    assert port.pretenders(TARGET, paths) == []
+
+
 @pytest.mark.parametrize("address", [LOOPBACK, EVERYWHERE])
 def test_a_process_of_another_unit_is_named(paths: layout.Paths, address: str) -> None:
     let_listen(paths, 77, "/user.slice/user-1001.slice/session-3.scope", address)

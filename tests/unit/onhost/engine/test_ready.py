@@ -7,10 +7,11 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
+from urllib.parse import urlsplit
 
 import pytest
 from local_server import refused_address
-from onhost_fakes import FakeEngine, host_root, write_meminfo
+from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
 from lockstep.onhost.core import config, errors, layout, orderly_end
 from lockstep.onhost.engine import openai_api, ready, sense, sense_record
@@ -146,18 +147,27 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
 
 def test_whoever_else_answers_at_its_port_gets_no_prompt(fake, main_process):
     waiting = waiter(fake.url, main_process.pid)
-    waiting.strangers = lambda: ["nc (process 7 of eve)"]
+    waiting.pretenders = lambda: ["nc (process 7 of eve)"]
     with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
         waiting.wait(None)
     assert problem.value.code == ready.EXIT_STRANGER
     assert fake.requests == []
 
 
+def test_whoever_takes_the_port_after_the_first_look_is_no_engine(fake, main_process):
+    looks = [[], ["nc (process 7 of eve)"]]
+    waiting = waiter(fake.url, main_process.pid)
+    waiting.pretenders = lambda: looks.pop(0)
+    with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
+        waiting.wait(None)
+    assert problem.value.code == ready.EXIT_STRANGER
+
+
 def test_answers_of_another_listener_become_no_record(fake, main_process, tmp_path, monkeypatch):
     waiting = waiter(fake.url, main_process.pid)
     sound = sense.Verdict((), by_record=True, answers={"echo": {"sha256": "x"}})
     monkeypatch.setattr(sense, "look", lambda *_: sound)
-    waiting.strangers = lambda: ["nc (process 7 of eve)"]
+    waiting.pretenders = lambda: ["nc (process 7 of eve)"]
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.make_sense(None, paths)
@@ -198,15 +208,26 @@ def started(fake, main_process, tmp_path, monkeypatch):
     """Makes a host with one target; its program `ready` is then called with no arguments."""
     monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
 
-    def make(**keys: object) -> tuple[layout.Paths, Callable[[], int]]:
+    def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
         target = {
             **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
             **{"memory_gib": 1.0, "start_timeout_s": 180, **keys},
         }
         paths = host_root(tmp_path / "root", {"q": target})
+        if listens:
+            let_listen(paths, 77, "/system.slice/q.service", port=urlsplit(fake.url).port)
         return paths, lambda: ready.main(["q", "--main-pid", str(main_process.pid)], paths)
 
     return make
+
+
+def test_a_port_at_which_nobody_listens_any_more_was_not_the_engines(fake, started):
+    """Somebody was asked for health, closed the port, and answered."""
+    _, run = started(listens=False, sense="off")
+    with pytest.raises(errors.Problem, match="a process that listens no more answers") as problem:
+        run()
+    assert problem.value.code == ready.EXIT_STRANGER
+    assert fake.requests == []
 
 
 def test_pages_are_kept_free_until_the_engine_is_ready(fake, started):

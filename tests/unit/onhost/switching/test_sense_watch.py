@@ -8,6 +8,7 @@ import pytest
 from a_hot_spark import UNIT, HotSpark
 from onhost_fakes import write_targets
 
+from lockstep.drift.subjects import models
 from lockstep.onhost.core import atomic, config, layout, switch_lock
 from lockstep.onhost.engine import sense, sense_record
 from lockstep.onhost.facts import records
@@ -152,6 +153,17 @@ def test_the_timer_restarts_nothing_and_its_finding_is_told(spark, monkeypatch):
     spark.systemd.unit(UNIT, ActiveState="active", SubState="running", MainPID="8")
     assert "nonsense" not in spark.said()
     assert list(records.sense(None)) == []
+
+
+def test_a_record_that_decides_nothing_is_told_with_what_forgets_it(spark, monkeypatch):
+    monkeypatch.setattr(layout, "Paths", lambda: spark.paths)
+    spark.target_is(sense="record")
+    spark.run()
+    told = [fact for fact in records.sense(None) if fact[0] == "sense record"]
+    assert told == [("sense record", "qwen", "without log-probabilities, so it decides nothing")]
+    assert models.KINDS["sense record"].mend.endswith("sense {item} --forget")
+    spark.run("qwen", "--forget")
+    assert [fact for fact in records.sense(None) if fact[0] == "sense record"] == []
 
 
 def test_one_wrong_look_of_two_is_no_finding(spark, monkeypatch):
