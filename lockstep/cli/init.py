@@ -45,7 +45,8 @@ def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
 
     HOST is an address, a name of ~/.ssh/config, or @local for this machine. The folder gets an
     inventory, deploy.py, config.py, recipes/ and .gitignore; nothing that is there is replaced.
-    The look changes nothing on a host, and no host key is accepted for you.
+    The same command again only looks. The look changes nothing on a host, and no host key is
+    accepted for you.
 
     Exit codes: 0 done; 1 something is missing on a host, and the files are written; 2 wrong use.
     """
@@ -55,8 +56,11 @@ def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
     for name, data in found.items():
         inventory_file.plan(name, {**inventory_file.group_data(folder / _INVENTORY), **data})
     files = _files(found)
-    _write(folder, files)
-    click.echo(f"Written to {folder}/: {', '.join(files)}\n")
+    if all(_text(folder / name) == text for name, text in files.items()):
+        click.echo(f"{folder}/ has these files already; only the Sparks are looked at.\n")
+    else:
+        _write(folder, files)
+        click.echo(f"Written to {folder}/: {', '.join(files)}\n")
     good = _look(folder / _INVENTORY)
     click.echo("\nNext:")
     if folder != Path():
@@ -87,6 +91,13 @@ def _literal(value: Any) -> str:
         inner = (f"{_literal(key)}: {_literal(each)}" for key, each in value.items())
         return f"{{{', '.join(inner)}}}"
     return f"({_literal(value[0])},)" if isinstance(value, tuple) else json.dumps(value)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -332,13 +332,7 @@ def _engine(case: Case) -> Iterator[Finding]:
             "Set load_format to fastsafetensors, or leave it out.",
         )
     if case.engine.guard and case.recipe.lockstep.moe is None:
-        yield case.warning(
-            "guard-unknown",
-            "it is not stated whether the model is a mixture of experts, so the freeze guard "
-            "is not given as a flag; its config.json decides, once a lock has read it",
-            "Run `lockstep lock`, or a deploy, which locks what is not yet locked. Where the model "
-            "is a folder, or has no config.json, set lockstep.moe to true or false.",
-        )
+        yield _unguarded(case)
     known, wanted = case.release, case.recipe.lockstep.engine_versions
     if known and wanted and not SpecifierSet(wanted).contains(known, prereleases=True):
         yield case.error(
@@ -346,6 +340,26 @@ def _engine(case: Case) -> Iterator[Finding]:
             f"the flags are right for {case.engine.name} {wanted}; pinned is {case.known_version}",
             "Pin an engine of that range, or check the flags and widen engine_versions.",
         )
+
+
+def _unguarded(case: Case) -> Finding:
+    """What a recipe means for the freeze guard that does not say whether its model has experts."""
+    message = (
+        "it is not stated whether the model is a mixture of experts, so the freeze guard is not"
+    )
+    if case.recipe.model.startswith("/"):
+        # No lock ever reads the config.json of a folder on a Spark.
+        return case.error(
+            "guard-unknown",
+            f"{unstated} is not given as a flag, and a wrong kernel freezes the Spark",
+            "Set lockstep.moe to true or false; the folder's config.json names experts or none.",
+        )
+    return case.warning(
+        "guard-unknown",
+        f"{unstated} is not given as a flag; its config.json decides, once a lock has read it",
+        "Run `lockstep lock`, or a deploy, which locks what is not yet locked. Where the model has "
+        "no config.json, set lockstep.moe to true or false.",
+    )
 
 
 def _freezing(case: Case) -> Iterator[Finding]:

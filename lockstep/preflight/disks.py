@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lockstep.core.findings import Finding
+from lockstep.core.terminal import bytes_text
 from lockstep.inventory.host import HostPlan, images_of, models_of
 from lockstep.lock.image_reference import pull_reference
 from lockstep.lock.packages import BUILD, locked, precompiled
@@ -60,8 +61,8 @@ def findings(plan: HostPlan, pins: Pins, facts: dict[str, Any]) -> Iterator[Find
         wanted = size + settings.expected.free_disk_gib * GIB
         if size and free < wanted:
             message = (
-                f"{names[device]}: {size / GIB:.1f} GiB to fetch, {free / GIB:.1f} GiB "
-                f"free, {settings.expected.free_disk_gib:g} GiB must stay free"
+                f"{names[device]}: {bytes_text(int(size))} to fetch, {bytes_text(free)} free, "
+                f"{bytes_text(int(settings.expected.free_disk_gib * GIB))} must stay free"
             )
             remedy = (
                 "Free space (`lockstep gc` removes what no target needs), or bind fewer targets."

@@ -67,6 +67,17 @@ def test_without_a_user_ssh_itself_decides(tmp_path: Path) -> None:
     assert "ssh_user" not in (tmp_path / "mine/inventory.py").read_text()
 
 
+def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    init(folder, "spark-1.local")
+    (folder / "recipes/own.yaml").write_text("model: mine\n")
+    again = init(folder, "spark-1.local")
+    assert "has these files already; only the Sparks are looked at" in again.stdout
+    assert "spark-1.local: " in again.stdout
+    # Another host would be another inventory.
+    assert init(folder, "spark-2.local").exit_code == 2
+
+
 @pytest.mark.parametrize("there", ["inventory.py", "deploy.py", "config.py", "recipes"])
 def test_nothing_is_replaced(there: str, tmp_path: Path) -> None:
     folder = tmp_path / "mine"

@@ -265,6 +265,10 @@ def test_a_recipe_that_relies_on_mods_is_refused_because_nobody_runs_them() -> N
 
 def test_it_must_be_stated_whether_experts_need_the_guard() -> None:
     assert "guard-unknown" in codes(parse("model: a/b\ncommand: vllm serve {model}"))
+    assert "guard-unknown" not in codes(parse("model: a/b\ncommand: vllm serve {model}"), "error")
+    # Nobody reads the configuration of a folder that is on a Spark.
+    folder = parse("model: /data/mine\ncommand: vllm serve {model}")
+    assert "guard-unknown" in codes(folder, "error")
 
 
 def test_findings_are_ordered_and_waived_by_code() -> None:

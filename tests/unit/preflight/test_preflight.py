@@ -232,7 +232,7 @@ def test_a_disk_must_hold_all_that_is_fetched_and_stay_free_enough() -> None:
     assert finding.code == "disk-short"
     assert finding.message == (
         f"/data/models/huggingface: {need:.1f} GiB to fetch, {need + 19.9:.1f} GiB free, "
-        "20 GiB must stay free"
+        "20.0 GiB must stay free"
     )
 
 
@@ -261,7 +261,7 @@ def test_each_disk_is_counted_for_itself(place: str, need: float) -> None:
     facts["disks"][place] = {"device": 2, "free": int((need + 10) * GIB)}
     [finding] = found(facts)
     assert finding.message == (
-        f"{place}: {need:.1f} GiB to fetch, {need + 10:.1f} GiB free, 20 GiB must stay free"
+        f"{place}: {need:.1f} GiB to fetch, {need + 10:.1f} GiB free, 20.0 GiB must stay free"
     )
 
 
