@@ -16,6 +16,8 @@ from lockstep.recipes.recipe_file import parse
 
 # vLLM's older start, which its image had as entry point until 2025; it takes the same flags.
 _API = "vllm.entrypoints.openai.api_server"
+# Where weights lie is Lockstep's to say, and a recipe's own word would win.
+_WEIGHTS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
 _OLDER = {"vllm": (("python3", "-m", _API), ("python", "-m", _API))}
 
 
@@ -53,8 +55,9 @@ def recipe(theirs: dict[str, Any], host: str) -> str:
     if theirs["image"]:
         lines += [f"container: {json.dumps(theirs['image'])}", "executor_config:"]
         lines.append('  entrypoint: ""  # the command below is whole')
-    if theirs["environment"]:
-        given = {key: _of_host(value, mounts) for key, value in theirs["environment"].items()}
+    said = theirs["environment"].items()
+    given = {key: _of_host(value, mounts) for key, value in said if key not in _WEIGHTS}
+    if given:
         lines += ["env:", *(f"  {key}: {json.dumps(given[key])}" for key in sorted(given))]
     text = "\n".join([*lines, "command: |", *_command(argv)]) + "\n"
     parse(text, Path(f"{named(theirs)}.yaml"))

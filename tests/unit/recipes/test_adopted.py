@@ -60,6 +60,12 @@ def test_paths_of_a_container_become_those_of_the_host() -> None:
     assert "/srv/llm at /models" in text
 
 
+def test_where_its_weights_lie_is_not_taken_over() -> None:
+    found = theirs("vllm serve org/M", environment={"HF_HOME": "/root/.cache/huggingface"})
+    text = adopted.recipe(found, "spark1")
+    assert "HF_HOME" not in text and "env:" not in text
+
+
 def test_without_a_model_there_is_no_recipe() -> None:
     with pytest.raises(RecipeError, match="names no model"):
         adopted.recipe(theirs("vllm serve --port 8000"), "spark1")
