@@ -145,6 +145,13 @@ def failures(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
         yield from _wrapped(f"Returned, because not all came through: {', '.join(back)}")
     if good := [each.name for each in outcomes if not each.failed_at and each.snapshot]:
         yield from _wrapped("Done on: " + ", ".join(good))
+    # Of hosts that wait for another one's failure, one has failed.
+    if all(outcome.held for outcome in failed):
+        yield from _wrapped(
+            "A deploy without --keep-hot gives them their turn, and so does one "
+            "while nothing is hot there."
+        )
+        return
     yield from _end(outcomes, again)
 
 

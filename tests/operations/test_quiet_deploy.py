@@ -97,6 +97,8 @@ def test_keep_hot_leaves_a_host_as_it_is_where_a_model_would_restart_and_does_th
     assert f"{ONE}: {UNIT} stays hot; this host is held back" in done.stdout
     assert f"Held back: {ONE}, where vllm-qwen36 runs on" in done.stdout
     assert "FAILED" not in done.stdout
+    assert "A deploy without --keep-hot gives" in done.stdout
+    assert "Run the same command again" not in done.stdout
     assert converged.changes(ONE) == []
     assert converged.document["hosts"][ONE] == before
     assert f"write {FILE}" in converged.changes(TWO)
