@@ -87,7 +87,8 @@ def one_of(names: Iterable[str]) -> Callable[[Any], Refusal | None]:
 
 
 def _unknown(value: Any, allowed: Sequence[str]) -> Refusal:
-    return Refusal("is not known", _shown(value), ", ".join(allowed), meant(str(value), allowed))
+    hint = meant(value, allowed) if isinstance(value, str) else ""
+    return Refusal("is not known", _shown(value), ", ".join(allowed), hint)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
