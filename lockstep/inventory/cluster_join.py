@@ -14,7 +14,7 @@ from lockstep.inventory.neighbours import Ring, no_twin, partners, rings
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import is_address
-from lockstep.onhost.core.schema import Refusal, meant
+from lockstep.onhost.core.schema import Refusal
 from lockstep.onhost.gateway.configuration import Peer
 
 #: Warnings and worse; the rest as Ubuntu has it.
@@ -119,7 +119,7 @@ def _of_strangers(name: str, strangers: Sequence[str], known: Collection[str]) -
         f"clusters.{name}.hosts names hosts that the inventory does not have",
         found=", ".join(strangers),
         allowed=", ".join(known),
-        remedy=meant(strangers[0], known, "Name them as the inventory does."),
+        remedy="Name them as the inventory does.",
     )
 
 
@@ -132,7 +132,7 @@ def _of_peers(plan: HostPlan, known: Mapping[str, HostPlan]) -> Refusals:
             f"gateway.peers of {plan.name} names hosts that the inventory does not have",
             found=", ".join(strangers),
             allowed=", ".join(name for name in known if name != plan.name),
-            remedy=meant(strangers[0], {*known} - {plan.name}, "Name them as the inventory does."),
+            remedy="Name them as the inventory does.",
         )
         return
     for name in (plan.name, *peers) if peers else ():
