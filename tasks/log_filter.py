@@ -26,7 +26,7 @@ _ROWS = {
 _filters: list[_Filter] = []
 
 
-def quieten(state: Any) -> None:
+def quieten_log(state: Any) -> None:
     """Leave out what says nothing, unless somebody asks for every line or reads them all."""
     asked = state.print_noop_info or logger.isEnabledFor(logging.DEBUG)
     if not (_filters or asked or events.heard()):

@@ -138,7 +138,7 @@ class _Gate(BaseStateCallback):
 
 def _begin() -> None:
     report.watch(state)
-    log_filter.quieten(state)
+    log_filter.quieten_log(state)
     if events.heard():
         events.say(Started([each.name for each in state.inventory if each in state.active_hosts]))
         state.add_callback_handler(_Gate())

@@ -104,7 +104,7 @@ class Unread(Exception):
 
 
 @contextmanager
-def gathered(faults: list[LockstepError]) -> Iterator[None]:
+def gather_faults(faults: list[LockstepError]) -> Iterator[None]:
     """A block whose error is added to ``faults``, so that the checks after it are made too."""
     try:
         yield
@@ -116,7 +116,7 @@ def gathered(faults: list[LockstepError]) -> Iterator[None]:
         faults.append(fault)
 
 
-def as_one(faults: Iterable[LockstepError]) -> LockstepError:
+def joint_fault(faults: Iterable[LockstepError]) -> LockstepError:
     """The one that there is, or `Mistakes`; what several hosts have alike is said once."""
     every = list({str(fault): fault for fault in faults}.values())
     return every[0] if len(every) == 1 else Mistakes(every)
@@ -125,7 +125,7 @@ def as_one(faults: Iterable[LockstepError]) -> LockstepError:
 def raise_all(faults: Collection[LockstepError]) -> None:
     """Raise them as one, if there are any."""
     if faults:
-        raise as_one(faults)
+        raise joint_fault(faults)
 
 
 class ResolveError(LockstepError):

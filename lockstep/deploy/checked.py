@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from lockstep.core.errors import LockstepError, gathered, paragraph, raise_all
+from lockstep.core.errors import LockstepError, gather_faults, paragraph, raise_all
 from lockstep.drift.subjects import unknown_kinds
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory.host import HostPlan
@@ -55,7 +55,7 @@ def must_be_python(arguments: Sequence[str]) -> None:
     files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
     faults: list[LockstepError] = []
     for file in (*files, *sorted(Path("group_data").glob("*.py"))):
-        with gathered(faults):
+        with gather_faults(faults):
             inventory.tree(file)
     try:
         raise_all(faults)
@@ -75,7 +75,7 @@ def rehearse(plans: Sequence[HostPlan]) -> None:
     known = stand_ins(plans)
     faults: list[LockstepError] = []
     for plan in plans:
-        with gathered(faults):
+        with gather_faults(faults):
             artefacts(plan, known, engine_id=12 * "0")
     raise_all(faults)
 

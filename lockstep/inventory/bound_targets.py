@@ -10,8 +10,8 @@ from lockstep.core.errors import (
     InventoryError,
     LockstepError,
     Unread,
-    as_one,
-    gathered,
+    gather_faults,
+    joint_fault,
     raise_all,
 )
 from lockstep.inventory.cluster import Group
@@ -21,7 +21,7 @@ from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
 from lockstep.models.licences import canonical
 from lockstep.onhost.core import schema
-from lockstep.onhost.core.schema import Refusal, meant
+from lockstep.onhost.core.schema import Refusal, spelling_hint
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
@@ -174,7 +174,7 @@ def check_licences(
         if licence in named or known:
             continue
         spelled = official if official != licence else None
-        hint = f"Did you mean {spelled!r}?" if spelled else meant(licence, named)
+        hint = f"Did you mean {spelled!r}?" if spelled else spelling_hint(licence, named)
         faults.append(
             InventoryError(
                 f"accept_licences[{index}] is no licence that SPDX or a recipe names",
@@ -206,13 +206,13 @@ def bind(
     bound: list[BoundTarget] = []
     faults: list[LockstepError] = []
     for name, data in settings.targets.items():
-        with gathered(faults):
+        with gather_faults(faults):
             bound.append(_bind(name, data, catalogue, file))
-    with gathered(faults):
+    with gather_faults(faults):
         _check_ports(settings, bound, where)
-    with gathered(faults):
+    with gather_faults(faults):
         refuse(_names(bound), file)
-    with gathered(faults):
+    with gather_faults(faults):
         refuse(_boot(settings, bound), where.get("boot", settings.name))
     raise_all(faults)
     return tuple(bound)
@@ -259,7 +259,7 @@ def _boot(settings: Settings, bound: Sequence[BoundTarget]) -> Refusals:
             "boot names no target",
             found=repr(boot),
             allowed=", ".join(dict.fromkeys(("none", "last", *names, *settings.targets))),
-            remedy=meant(boot, names),
+            remedy=spelling_hint(boot, names),
         )
         return
     # A start that fails leads to the fallback.
@@ -357,13 +357,13 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
     key = f"targets.{name}"
     faults: list[LockstepError] = []
     recipe = fallback = None
-    with gathered(faults):
+    with gather_faults(faults):
         recipe = _recipe(f"{key}.recipe", data.recipe, catalogue, file)
     if data.fallback is not None:
-        with gathered(faults):
+        with gather_faults(faults):
             fallback = _recipe(f"{key}.fallback", data.fallback, catalogue, file)
     if recipe is None:
-        raise as_one(faults)
+        raise joint_fault(faults)
     if data.image is not None and not recipe.in_container:
         fault = InventoryError(
             f"{key}.image is given, but its recipe runs in the venv engine",
@@ -375,11 +375,11 @@ def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: st
     for each in (recipe, fallback):
         if each is not None:
             which = _overrides_key(data, recipe, each)
-            with gathered(faults):
+            with gather_faults(faults):
                 refuse(override_refusals(key, data, each, catalogue.values(), which), file)
     image = data.image or recipe.container or None
     if image is not None:
-        with gathered(faults):
+        with gather_faults(faults):
             schema.convert(Image, image, where=file, key=f"{key}: the image", error=InventoryError)
     # Its command line is made of all these.
     raise_all(faults)
@@ -418,6 +418,6 @@ def _recipe(key: str, name: str, catalogue: Mapping[str, Recipe], file: str) -> 
             where=file,
             found=repr(name),
             allowed=", ".join(sorted(catalogue)),
-            remedy=meant(name, catalogue, "`lockstep recipe list` shows what each one is."),
+            remedy=spelling_hint(name, catalogue, "`lockstep recipe list` shows what each one is."),
         )
     return catalogue[name]

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from lockstep.core.errors import LockstepError, Unread, gathered, raise_all
+from lockstep.core.errors import LockstepError, Unread, gather_faults, raise_all
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan, authority
 from lockstep.inventory.neighbours import Ring, no_twin, partners, rings
@@ -27,9 +27,9 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     ``plans`` are all hosts of the inventory ``where``: a cluster is not seen whole by fewer.
 
     Raises:
-        InventoryError: as `check` says.
+        InventoryError: as `check_agreement` says.
     """
-    check(plans, where)
+    check_agreement(plans, where)
     known = {plan.name: plan for plan in plans}
     every = [plan.settings for plan in plans]
     clusters = _clusters(known)
@@ -50,7 +50,7 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     )
 
 
-def check(
+def check_agreement(
     plans: Sequence[HostPlan], where: str, lines: Mapping[str, Mapping[str, str]] | None = None
 ) -> None:
     """Refuse hosts that contradict each other.
@@ -66,7 +66,7 @@ def check(
     known = {plan.name: plan for plan in plans}
     faults: list[LockstepError] = []
     for host, key, found in _contradictions(known):
-        with gathered(faults):
+        with gather_faults(faults):
             refuse(found, (lines or {}).get(host, {}).get(key, where))
     raise_all(faults)
 

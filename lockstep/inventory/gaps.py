@@ -17,7 +17,7 @@ class _WithGaps(Settings):
         return super().__getattribute__(name)
 
 
-def with_gaps(name: str, values: Mapping[str, Any], gaps: Collection[str]) -> Settings:
+def settings_with_gaps(name: str, values: Mapping[str, Any], gaps: Collection[str]) -> Settings:
     """The settings of a host, as far as they can be read; Unread for each key of ``gaps``.
 
     Args:

@@ -11,7 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from lockstep.core import product
-from lockstep.core.errors import InventoryError, LockstepError, as_one, gathered, raise_all
+from lockstep.core.errors import (
+    InventoryError,
+    LockstepError,
+    gather_faults,
+    joint_fault,
+    raise_all,
+)
 from lockstep.inventory import lines, pyinfra_keys
 from lockstep.inventory.bound_targets import (
     FALLBACK,
@@ -20,9 +26,8 @@ from lockstep.inventory.bound_targets import (
     check_licences,
     check_tools,
 )
-from lockstep.inventory.cluster_join import check as check_joined
-from lockstep.inventory.cluster_join import joined
-from lockstep.inventory.gaps import with_gaps
+from lockstep.inventory.cluster_join import check_agreement, joined
+from lockstep.inventory.gaps import settings_with_gaps
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
 from lockstep.inventory.refusals import Refusals, refuse
@@ -101,39 +106,39 @@ def read(
     faults: list[LockstepError] = []
     module = tree(path)
     listed = [name for name, _ in hosts]
-    with gathered(faults):
+    with gather_faults(faults):
         _refuse_double_hosts(path, module, listed)
-    with gathered(faults):
+    with gather_faults(faults):
         _refuse_double_keys(path, module)
-    with gathered(faults):
+    with gather_faults(faults):
         refuse_ignored(path, module, _keys())
-    with gathered(faults):
+    with gather_faults(faults):
         refuse_groups(path, names, listed, folder_of(path) / "group_data")
     common = None
-    with gathered(faults):
-        common = _examined_shared(path)
+    with gather_faults(faults):
+        common = _examine_shared_data(path)
     if common is None:
-        raise as_one(faults)
+        raise joint_fault(faults)
     shared, origin, wrong = common
     faults += wrong
     folder = folder_of(path)
     merged = {name: {**shared, **data} for name, data in hosts}
 
-    def examined(where: _Where) -> tuple[list[HostPlan], list[LockstepError]]:
-        each = [_examined(name, merged[name], where[name], folder, checks) for name in merged]
+    def examine_hosts(where: _Where) -> tuple[list[HostPlan], list[LockstepError]]:
+        each = [_examine_host(name, merged[name], where[name], folder, checks) for name in merged]
         plans = [plan for plan, _ in each]
         found = [fault for _, of_host in each for fault in of_host]
-        with gathered(found):
-            check_joined(plans, path.name, where)
-        with gathered(found):
+        with gather_faults(found):
+            check_agreement(plans, path.name, where)
+        with gather_faults(found):
             lock_path(path, plans)
         return plans, found
 
     files = {name: {**origin, **dict.fromkeys(data, path.name)} for name, data in hosts}
-    plans, found = examined(files)
+    plans, found = examine_hosts(files)
     if found:
         # Where each key stands is looked for only now.
-        _, found = examined(
+        _, found = examine_hosts(
             {
                 name: {key: _place(path, name, key, file) for key, file in keys.items()}
                 for name, keys in files.items()
@@ -142,7 +147,7 @@ def read(
         for fault in found:
             file, _, line = fault.where.rpartition(":")
             if line.isdecimal() and file in {path.name, *origin.values()}:
-                part = lines.of_part(_source(path, file), int(line), fault.what)
+                part = lines.line_of_part(_source(path, file), int(line), fault.what)
                 fault.where = f"{file}:{part}"
     raise_all(sorted(faults + found, key=_by_line))
     return joined(plans, path.name)
@@ -168,7 +173,9 @@ def _refuse_double_hosts(path: Path, module: ast.Module, names: Sequence[str]) -
 def _place(path: Path, host: str, key: str, file: str) -> str:
     """A file, and the line at which it sets a key of a host where that is clear."""
     source = _source(path, file)
-    line = lines.of_host(source, host, key) if source == path else lines.of_name(source, key)
+    line = (
+        lines.line_of_key(source, host, key) if source == path else lines.line_of_name(source, key)
+    )
     return f"{file}:{line}" if line else file
 
 
@@ -189,19 +196,19 @@ def origins(path: Path) -> dict[str, dict[str, str]]:
 
 def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Data of all hosts of an inventory, and the file that gave each key."""
-    shared, origin, faults = _examined_shared(path)
+    shared, origin, faults = _examine_shared_data(path)
     raise_all(faults)
     return shared, origin
 
 
-def _examined_shared(path: Path) -> tuple[dict[str, Any], dict[str, str], list[LockstepError]]:
+def _examine_shared_data(path: Path) -> tuple[dict[str, Any], dict[str, str], list[LockstepError]]:
     """As `_shared`, with what is wrong in the files. LockstepError where one cannot be read."""
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
     faults: list[LockstepError] = []
     unreadable: list[LockstepError] = []
     for file in _shared_files(path):
-        with gathered(unreadable):
+        with gather_faults(unreadable):
             values, wrong = _group_data(file)
             faults += wrong
             shared |= values
@@ -255,12 +262,12 @@ def plan(
     Raises:
         LockstepError: everything that is wrong with it.
     """
-    made, faults = _examined(name, data, origin or {}, folder)
+    made, faults = _examine_host(name, data, origin or {}, folder)
     raise_all(faults)
     return made
 
 
-def _examined(
+def _examine_host(
     name: str,
     data: Mapping[str, Any],
     where: Mapping[str, str],
@@ -269,33 +276,33 @@ def _examined(
 ) -> tuple[HostPlan, list[LockstepError]]:
     """One host as far as its data can be read, and everything that is wrong with it."""
     faults: list[LockstepError] = []
-    values, gaps = _values(name, data, where, faults)
-    settings = _settings(name, data, values, gaps)
-    with gathered(faults):
+    values, gaps = _right_values(name, data, where, faults)
+    settings = _settings_to_check(name, data, values, gaps)
+    with gather_faults(faults):
         hint = schema.hints(Settings)["name"]
         schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
-    with gathered(faults):
+    with gather_faults(faults):
         check_values(settings, where, data.get("ssh_user"))
     for key, check in checks:
-        with gathered(faults):
+        with gather_faults(faults):
             refuse(check(settings), where.get(key, name))
-    with gathered(faults):
+    with gather_faults(faults):
         check_tools(settings, where)
     catalogue = None
     targets: tuple[BoundTarget, ...] = ()
-    with gathered(faults):
+    with gather_faults(faults):
         catalogue = load_catalogue(*recipe_folders(settings, folder))
     if catalogue is not None:
-        with gathered(faults):
+        with gather_faults(faults):
             targets = bind(settings, catalogue, where)
-        with gathered(faults):
+        with gather_faults(faults):
             check_licences(settings, catalogue, where)
     if faults:
-        return HostPlan(name, with_gaps(name, values, gaps), targets), faults
+        return HostPlan(name, settings_with_gaps(name, values, gaps), targets), faults
     return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname"))), []
 
 
-def _values(
+def _right_values(
     name: str, data: Mapping[str, Any], where: Mapping[str, str], faults: list[LockstepError]
 ) -> tuple[dict[str, Any], set[str]]:
     """Key → its value, of those that are right; and the keys that are wrong."""
@@ -308,11 +315,11 @@ def _values(
             continue
         if key not in known:
             alike = pyinfra_keys.alike(key, known)
-            with gathered(faults):
+            with gather_faults(faults):
                 raise schema.unknown_key(key, alike, where=at, error=InventoryError)
-            gaps.add(schema.nearest(key, alike))
+            gaps.add(schema.nearest_name(key, alike))
             continue
-        with gathered(faults):
+        with gather_faults(faults):
             values[key] = _value(key, value, at)
         if key not in values:
             gaps.add(key)
@@ -327,10 +334,12 @@ def _values(
 
 def _value(key: str, value: Any, where: str) -> Any:
     hint = schema.hints(Settings)[key]
-    return schema.convert(hint, value, where=where, key=key, error=InventoryError, of_all=as_one)
+    return schema.convert(
+        hint, value, where=where, key=key, error=InventoryError, of_all=joint_fault
+    )
 
 
-def _settings(
+def _settings_to_check(
     name: str, data: Mapping[str, Any], values: Mapping[str, Any], gaps: Collection[str]
 ) -> Settings:
     """What the checks of one host are made of: with those of its targets that are right."""
@@ -342,12 +351,12 @@ def _settings(
             with suppress(LockstepError):
                 targets |= _value("targets", {target: value}, name)
     if not targets:
-        return with_gaps(name, values, gaps)
+        return settings_with_gaps(name, values, gaps)
     right = {**values, "targets": targets}
     missing = {*data["targets"]} - {*targets}
     # Of the target that it names more is said than that there is none.
     named = {"boot"} if str(values.get("boot")).removesuffix(FALLBACK) in missing else set[str]()
-    return with_gaps(name, right, {*gaps, *named} - {"targets"})
+    return settings_with_gaps(name, right, {*gaps, *named} - {"targets"})
 
 
 def recipe_folders(settings: Settings, folder: Path) -> Collection[Path]:
@@ -380,7 +389,7 @@ def _group_data(path: Path) -> tuple[dict[str, Any], list[LockstepError]]:
     """What a file of group data says, and what is wrong with how it says it."""
     module = tree(path)
     faults: list[LockstepError] = []
-    with gathered(faults):
+    with gather_faults(faults):
         _refuse_double_keys(path, module)
     imported = {
         (alias.asname or alias.name).split(".")[0]: node.lineno

@@ -11,7 +11,7 @@ from pathlib import Path
 _KEY = re.compile(r"(?:unknown key '([\w-]+)' in )?(\w+(?:\.[\w-]+)*)")
 
 
-def of_host(source: Path, host: str, key: str) -> int | None:
+def line_of_key(source: Path, host: str, key: str) -> int | None:
     """The line at which an inventory sets a key of a host, where that is clear."""
     module = _module(source)
     own = (
@@ -30,7 +30,7 @@ def of_host(source: Path, host: str, key: str) -> int | None:
     return None
 
 
-def of_name(source: Path, name: str) -> int | None:
+def line_of_name(source: Path, name: str) -> int | None:
     """The line at which a file of group data gives a name its value, the last one."""
     lines = [
         node.lineno
@@ -40,7 +40,7 @@ def of_name(source: Path, name: str) -> int | None:
     return lines[-1] if lines else None
 
 
-def of_part(source: Path, line: int, fault: str) -> int:
+def line_of_part(source: Path, line: int, fault: str) -> int:
     """The line of the part of a key's value that a fault names, as far as it is written out.
 
     Args:

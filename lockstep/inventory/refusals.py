@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from lockstep.core.errors import InventoryError, LockstepError, gathered, raise_all
+from lockstep.core.errors import InventoryError, LockstepError, gather_faults, raise_all
 from lockstep.onhost.core.schema import Refusal
 
 Refusals: TypeAlias = Iterator[Refusal]
@@ -14,7 +14,7 @@ Refusals: TypeAlias = Iterator[Refusal]
 def refuse(refusals: Iterable[Refusal], where: str) -> None:
     """Raise them as InventoryErrors; what comes after a value that is wrong itself is not known."""
     faults: list[LockstepError] = []
-    with gathered(faults):
+    with gather_faults(faults):
         for what, found, allowed, remedy in refusals:
             said = {"found": found, "allowed": allowed, "remedy": remedy}
             faults.append(InventoryError(what, where=where, **said))

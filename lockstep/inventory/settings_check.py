@@ -6,12 +6,12 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
-from lockstep.core.errors import LockstepError, gathered, raise_all
+from lockstep.core.errors import LockstepError, gather_faults, raise_all
 from lockstep.inventory.logins import unused
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Certificate, Paths, Settings
 from lockstep.inventory.values import PATH, is_address, name_of_system
-from lockstep.onhost.core.schema import Refusal, meant
+from lockstep.onhost.core.schema import Refusal, spelling_hint
 
 # Kernel setting → the most that leaves room for an engine: what the kernel keeps from processes.
 # More than the memory there is, and the host dies at every boot.
@@ -44,7 +44,7 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     )
     faults: list[LockstepError] = []
     for key, found in checks:
-        with gathered(faults):
+        with gather_faults(faults):
             refuse(found, where.get(key, settings.name))
     raise_all(faults)
 
@@ -240,7 +240,7 @@ def _cluster_targets(settings: Settings) -> Refusals:
                 f"targets.{name}.cluster names an unknown cluster",
                 found=repr(target.cluster),
                 allowed=", ".join(settings.clusters) or "none: there is no key clusters",
-                remedy=meant(target.cluster, settings.clusters),
+                remedy=spelling_hint(target.cluster, settings.clusters),
             )
             continue
         members = settings.clusters[target.cluster].hosts

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from lockstep.core.errors import LockstepError, RecipeError, gathered, raise_all
+from lockstep.core.errors import LockstepError, RecipeError, gather_faults, raise_all
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
 from lockstep.onhost.core import schema
@@ -171,7 +171,7 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
         if not Path(directory).is_dir():
             faults.append(RecipeError("the recipe folder does not exist", where=str(directory)))
         for path in sorted(Path(directory).glob("*.yaml")):
-            with gathered(faults):
+            with gather_faults(faults):
                 recipe = load(path)
                 if recipe.name in recipes:
                     raise RecipeError(

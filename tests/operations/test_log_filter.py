@@ -102,7 +102,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     monkeypatch.setattr(log_filter, "_filters", [])
     before = logger.level
     logger.setLevel(logging.INFO)
-    log_filter.quieten(SimpleNamespace(print_noop_info=False))
+    log_filter.quieten_log(SimpleNamespace(print_noop_info=False))
     yield lines
     logger.setLevel(before)
 

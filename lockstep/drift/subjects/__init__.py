@@ -25,7 +25,7 @@ from lockstep.files.sent import Reader, named
 from lockstep.host.intended import Intended
 from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
-from lockstep.onhost.core.schema import Refusal, meant
+from lockstep.onhost.core.schema import Refusal, spelling_hint
 
 _SUBJECTS = (
     *(
@@ -57,7 +57,7 @@ def unknown_kinds(settings: Settings) -> Refusals:
                 "differs names no kind of fact",
                 found=repr(pattern)[:60],
                 allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
-                remedy=meant(pattern.rpartition(" ")[0], KINDS),
+                remedy=spelling_hint(pattern.rpartition(" ")[0], KINDS),
             )
 
 

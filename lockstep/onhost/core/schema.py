@@ -83,24 +83,24 @@ def like(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
 def one_of(names: Iterable[str]) -> Callable[[Any], Refusal | None]:
     """A rule for text that is one of some names, where these are no `Literal`."""
     allowed = tuple(names)
-    return lambda value: None if value in allowed else _unknown(value, allowed)
+    return lambda value: None if value in allowed else _refusal_of_unknown(value, allowed)
 
 
-def _unknown(value: Any, allowed: Sequence[str]) -> Refusal:
-    hint = meant(value, allowed) if isinstance(value, str) else ""
+def _refusal_of_unknown(value: Any, allowed: Sequence[str]) -> Refusal:
+    hint = spelling_hint(value, allowed) if isinstance(value, str) else ""
     return Refusal("is not known", _shown(value), ", ".join(allowed), hint)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest_name(name: str, known: Iterable[str]) -> str:
     """The known name that a mistyped one is most like, "" for none."""
     import difflib  # Programs on a host start without it.
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1)), "")
 
 
-def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
+def spelling_hint(name: str, known: Iterable[str], otherwise: str = "") -> str:
     """The hint at the known name that a mistyped one is most like; ``otherwise`` for none."""
-    near = nearest(name, known)
+    near = nearest_name(name, known)
     return f"Did you mean {near!r}?" if near else otherwise
 
 
@@ -108,7 +108,7 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
 LINES = Rule("holds a NUL character", lambda text: "\0" not in text)
 
 
-class _Wrong(Exception):
+class _Faults(Exception):
     """The errors about a value and its parts, in their order."""
 
     def __init__(self, every: Sequence[Exception]) -> None:
@@ -137,13 +137,13 @@ class Place(NamedTuple):
         where = f"{self.file}:{line}" if line else self.where
         return self._replace(key=(self.key + step).removeprefix("."), where=where)
 
-    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> _Wrong:
+    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> _Faults:
         """The error about the value at this place."""
         what, where = f"{self.key or 'the value'} {fault}", self.where or self.file
-        return _Wrong([self.error(what, where=where, found=found, allowed=allowed, remedy=remedy)])
+        return _Faults([self.error(what, where=where, found=found, allowed=allowed, remedy=remedy)])
 
 
-def first(faults: Sequence[Exception]) -> Exception:
+def first_fault(faults: Sequence[Exception]) -> Exception:
     """The first of several errors."""
     return faults[0]
 
@@ -174,8 +174,8 @@ def build(
     """
     try:
         return _build(cls, values, Place(where, key, error, strict), implied or {})
-    except _Wrong as wrong:
-        raise first(wrong.every) from None
+    except _Faults as wrong:
+        raise first_fault(wrong.every) from None
 
 
 def convert(
@@ -185,7 +185,7 @@ def convert(
     where: str,
     key: str,
     error: Fault,
-    of_all: Callable[[Sequence[Any]], Exception] = first,
+    of_all: Callable[[Sequence[Any]], Exception] = first_fault,
 ) -> Any:
     """``value`` as the type ``hint`` says; arguments and errors as for `build`.
 
@@ -193,7 +193,7 @@ def convert(
     """
     try:
         return _convert(hint, value, Place(where, key, error))
-    except _Wrong as wrong:
+    except _Faults as wrong:
         raise of_all(wrong.every) from None
 
 
@@ -213,7 +213,7 @@ def unknown_key(name: str, known: Any, *, where: str, inside: str = "", error: F
         f"unknown key {name!r}" + (f" in {inside}" if inside else ""),
         where=where,
         allowed=", ".join(sorted(known)),
-        remedy=meant(name, known, "Remove it, or correct its name."),
+        remedy=spelling_hint(name, known, "Remove it, or correct its name."),
     )
 
 
@@ -238,7 +238,7 @@ def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> 
         here = at.at(name, values)
         default = known[name].default is not MISSING or known[name].default_factory is not MISSING
         if name in values and not (at.yaml and default and values[name] is None):
-            taken[name] = _part(types_of[name], values[name], here, wrong)
+            taken[name] = _convert_part(types_of[name], values[name], here, wrong)
         elif not default:
             missing.append(here.key)
     # One that is not known may be it.
@@ -247,15 +247,15 @@ def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> 
         what = f"{keys} {'is' if len(missing) == 1 else 'are'} missing"
         wrong.append(at.error(what, where=at.where or at.file, remedy=f"Add {keys}."))
     if wrong:
-        raise _Wrong(wrong)
+        raise _Faults(wrong)
     return cls(**taken)
 
 
-def _part(hint: Any, value: Any, at: Place, wrong: list[Exception]) -> Any:
+def _convert_part(hint: Any, value: Any, at: Place, wrong: list[Exception]) -> Any:
     """One of several values; its errors are added to `wrong`, and it is then None."""
     try:
         return _convert(hint, value, at)
-    except _Wrong as found:
+    except _Faults as found:
         wrong += found.every
         return None
 
@@ -270,7 +270,7 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
         return _one_of(arguments, value, at)
     if origin is Literal:
         if value not in arguments or isinstance(value, bool):
-            raise at.fault(*_unknown(value, arguments))
+            raise at.fault(*_refusal_of_unknown(value, arguments))
         return value
     if is_dataclass(hint):
         return _build(typing.cast(type, hint), value, at, {})
@@ -281,11 +281,11 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
             raise at.fault("must be a list", _shown(value), remedy=remedy)
         wrong: list[Exception] = []
         items = tuple(
-            _part(arguments[0], item, at.at(_label(item, index)), wrong)
+            _convert_part(arguments[0], item, at.at(_label(item, index)), wrong)
             for index, item in enumerate(value)
         )
         if wrong:
-            raise _Wrong(wrong)
+            raise _Faults(wrong)
         return items
     if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
         if not isinstance(value, Mapping):
@@ -296,10 +296,10 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
         wrong = []
         for name, item in value.items():
             here = at.at(str(name), value)
-            key = _part(arguments[0], str(name), here, wrong)
-            found[key] = _part(arguments[1], item, here, wrong)
+            key = _convert_part(arguments[0], str(name), here, wrong)
+            found[key] = _convert_part(arguments[1], item, here, wrong)
         if wrong:
-            raise _Wrong(wrong)
+            raise _Faults(wrong)
         return found
     return _scalar(hint, value, at)
 

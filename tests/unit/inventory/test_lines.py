@@ -37,11 +37,11 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_key_is_looked_for_with_its_host_first(source: Path) -> None:
-    assert lines.of_host(source, "one", "webui") == 11
-    assert lines.of_host(source, "two", "webui") == 15
+    assert lines.line_of_key(source, "one", "webui") == 11
+    assert lines.line_of_key(source, "two", "webui") == 15
     # Set for one host only, it can be no other line.
-    assert lines.of_host(source, "two", "targets") == 4
-    assert lines.of_host(source, "three", "webui") is None
+    assert lines.line_of_key(source, "two", "targets") == 4
+    assert lines.line_of_key(source, "three", "webui") is None
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_key_is_looked_for_with_its_host_first(source: Path) -> None:
 def test_a_part_stands_where_its_mapping_is_written_out(
     source: Path, line: int, fault: str, found: int
 ) -> None:
-    assert lines.of_part(source, line, fault) == found
+    assert lines.line_of_part(source, line, fault) == found
 
 
 def test_of_group_data_the_last_value_counts(tmp_path: Path) -> None:
     path = tmp_path / "all.py"
     path.write_text(GROUP_DATA)
-    assert lines.of_name(path, "targets") == 2
-    assert lines.of_name(path, "webui") is None
-    assert lines.of_part(path, 2, "targets.q.port is not a port") == 4
+    assert lines.line_of_name(path, "targets") == 2
+    assert lines.line_of_name(path, "webui") is None
+    assert lines.line_of_part(path, 2, "targets.q.port is not a port") == 4
