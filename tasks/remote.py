@@ -13,7 +13,7 @@ from pyinfra.context import ctx_host
 
 from lockstep.files import sent
 from lockstep.files.managed_file import command
-from tasks import deploy_lock, report
+from tasks import deploy_lock, log_filter, report
 from tasks.facts import host as facts
 
 #: What an operation yields.
@@ -36,6 +36,7 @@ class Changing(StringCommand):
             why = "the lock of this deploy is gone: the connection was cut, or this machine slept"
             return failed(host, f"{why}. Remedy: deploy again."), CommandOutput([])
         deploy_lock.changes(host)
+        log_filter.say_operation()
         # Before as well: another host's operation may ask meanwhile.
         facts.forget(host)
         try:
@@ -126,6 +127,8 @@ def failed(host: Any, message: str) -> bool:
 
 def run_on(other: Any, argv: Sequence[str], shown: bool = True) -> tuple[bool, CommandOutput]:
     """Run words on another host of this run, as its own operations would; whether, and output."""
+    if shown:
+        log_filter.say_operation()
     with ctx_host.use(other):
         mine = facts.connector_arguments(other)
         try:

@@ -35,7 +35,7 @@ from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
 from lockstep.units.tls_unit import GIVEN
-from tasks import all_or_none, connection, deploy_lock, events, report, turns
+from tasks import all_or_none, connection, deploy_lock, events, log_filter, report, turns
 from tasks.facts import host as facts
 
 
@@ -138,6 +138,7 @@ class _Gate(BaseStateCallback):
 
 def _begin() -> None:
     report.watch(state)
+    log_filter.quieten_log(state)
     if events.heard():
         events.say(Started([each.name for each in state.inventory if each in state.active_hosts]))
         state.add_callback_handler(_Gate())

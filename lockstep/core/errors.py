@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 #: Columns of the narrowest terminal that a message for the operator's computer must fit.
@@ -99,11 +99,33 @@ class Mistakes(InventoryError):
         return "\n".join((*map(str, self.every), f"{len(self.every)} mistakes."))
 
 
-def raise_all(faults: Iterable[LockstepError]) -> None:
-    """Raise the one that there is, or `Mistakes`; what several hosts have alike is said once."""
+class Unread(Exception):
+    """A value was asked for that is wrong itself: what depends on it cannot be judged."""
+
+
+@contextmanager
+def gather_faults(faults: list[LockstepError]) -> Iterator[None]:
+    """A block whose error is added to ``faults``, so that the checks after it are made too."""
+    try:
+        yield
+    except Unread:
+        pass
+    except Mistakes as found:
+        faults += found.every
+    except LockstepError as fault:
+        faults.append(fault)
+
+
+def joint_fault(faults: Iterable[LockstepError]) -> LockstepError:
+    """The one that there is, or `Mistakes`; what several hosts have alike is said once."""
     every = list({str(fault): fault for fault in faults}.values())
-    if every:
-        raise every[0] if len(every) == 1 else Mistakes(every)
+    return every[0] if len(every) == 1 else Mistakes(every)
+
+
+def raise_all(faults: Collection[LockstepError]) -> None:
+    """Raise them as one, if there are any."""
+    if faults:
+        raise joint_fault(faults)
 
 
 class ResolveError(LockstepError):

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from lockstep.core.errors import LockstepError, paragraph
-from lockstep.drift.subjects import refuse_unknown_kinds
+from lockstep.core.errors import LockstepError, gather_faults, paragraph, raise_all
+from lockstep.drift.subjects import unknown_kinds
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory.host import HostPlan
 from lockstep.lock import moving, pins
@@ -40,10 +40,7 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> Group
     path = Path(inventory_file).absolute()
     named = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
     try:
-        plans = inventory.read(path, named)
-        inventory.refuse_wrong_groups(path, _names_of(inventory_file), named)
-        for plan in plans:
-            refuse_unknown_kinds(plan.settings)
+        plans = inventory.read(path, named, _names_of(inventory_file), [("differs", unknown_kinds)])
         rehearse(plans)
     except LockstepError as fault:
         _end(fault)
@@ -56,9 +53,12 @@ def must_be_python(arguments: Sequence[str]) -> None:
     Of a command line the files whose names end with .py are looked at, and the group data here.
     """
     files = [Path(word) for word in arguments if word.endswith(".py") and Path(word).is_file()]
-    try:
-        for file in (*files, *sorted(Path("group_data").glob("*.py"))):
+    faults: list[LockstepError] = []
+    for file in (*files, *sorted(Path("group_data").glob("*.py"))):
+        with gather_faults(faults):
             inventory.tree(file)
+    try:
+        raise_all(faults)
     except LockstepError as fault:
         _end(fault)
 
@@ -73,8 +73,11 @@ def rehearse(plans: Sequence[HostPlan]) -> None:
             that no unit can hold, hosts that want one thing in two ways.
     """
     known = stand_ins(plans)
+    faults: list[LockstepError] = []
     for plan in plans:
-        artefacts(plan, known, engine_id=12 * "0")
+        with gather_faults(faults):
+            artefacts(plan, known, engine_id=12 * "0")
+    raise_all(faults)
 
 
 def stand_ins(plans: Sequence[HostPlan]) -> pins.Pins:

@@ -11,6 +11,8 @@ from typing import Any
 from lockstep.files.managed_file import ManagedFile
 from lockstep.onhost.facts.reading import seal
 
+#: Path, text before or None, text after or None.
+Difference = tuple[str, str | None, str | None]
 #: By which a host seals what private files hold: another one in each run.
 KEY = secrets.token_hex(32)
 
@@ -33,14 +35,13 @@ class Changes:
         files: Files whose text, mode or owner differs.
         folders: Folders that are missing or have another mode or owner.
         remove: Paths that must go.
-        differences: (path, text before or None, text after or None) of each of them; "" stands
-            for the text of a private file.
+        differences: One of each of them; "" stands for the text of a private file.
     """
 
     files: tuple[ManagedFile, ...] = ()
     folders: tuple[Folder, ...] = ()
     remove: tuple[str, ...] = ()
-    differences: tuple[tuple[str, str | None, str | None], ...] = ()
+    differences: tuple[Difference, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.files or self.folders or self.remove)
@@ -53,7 +54,7 @@ def changes(
     found: Mapping[str, Mapping[str, Any] | None],
 ) -> Changes:
     """Compare what is asked for with what the reader `files` answered (path → state or None)."""
-    differences: list[tuple[str, str | None, str | None]] = []
+    differences: list[Difference] = []
     write, make, remove = [], [], []
     for folder in folders:
         if _attributes(found[folder.path], "folder") != (folder.mode, folder.owner, folder.group):

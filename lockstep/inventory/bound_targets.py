@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from lockstep.core.errors import InventoryError
+from lockstep.core.errors import (
+    InventoryError,
+    LockstepError,
+    Unread,
+    gather_faults,
+    joint_fault,
+    raise_all,
+)
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.override_check import override_refusals
 from lockstep.inventory.refusals import Refusals, refuse
@@ -14,7 +21,7 @@ from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
 from lockstep.models.licences import canonical
 from lockstep.onhost.core import schema
-from lockstep.onhost.core.schema import Refusal
+from lockstep.onhost.core.schema import Refusal, spelling_hint
 from lockstep.recipes import flags
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
@@ -159,6 +166,7 @@ def check_licences(
     blocks = [recipe.lockstep for recipe in catalogue.values()]
     named = {block.licence for block in blocks if block.licence}
     named |= {block.draft.licence for block in blocks if block.draft and block.draft.licence}
+    faults: list[LockstepError] = []
     for index, licence in enumerate(settings.accept_licences):
         official = canonical(licence)
         # SPDX takes any text that begins so: who wrote it for weights is a recipe.
@@ -166,14 +174,17 @@ def check_licences(
         if licence in named or known:
             continue
         spelled = official if official != licence else None
-        near = [spelled] if spelled else difflib.get_close_matches(licence, named, n=1)
-        raise InventoryError(
-            f"accept_licences[{index}] is no licence that SPDX or a recipe names",
-            where=where.get("accept_licences", settings.name),
-            found=repr(licence),
-            allowed="what the finding `licence-refused` names",
-            remedy=f"Did you mean {near[0]!r}?" if near else "Remove it, or correct its name.",
+        hint = f"Did you mean {spelled!r}?" if spelled else spelling_hint(licence, named)
+        faults.append(
+            InventoryError(
+                f"accept_licences[{index}] is no licence that SPDX or a recipe names",
+                where=where.get("accept_licences", settings.name),
+                found=repr(licence),
+                allowed="what the finding `licence-refused` names",
+                remedy=hint or "Remove it, or correct its name.",
+            )
         )
+    raise_all(faults)
 
 
 def bind(
@@ -192,11 +203,19 @@ def bind(
         RecipeError: a recipe whose command line cannot be built.
     """
     file = where.get("targets", settings.name)
-    bound = tuple(_bind(name, data, catalogue, file) for name, data in settings.targets.items())
-    _check_ports(settings, bound, where)
-    refuse(_names(bound), file)
-    refuse(_boot(settings.boot, bound), where.get("boot", settings.name))
-    return bound
+    bound: list[BoundTarget] = []
+    faults: list[LockstepError] = []
+    for name, data in settings.targets.items():
+        with gather_faults(faults):
+            bound.append(_bind(name, data, catalogue, file))
+    with gather_faults(faults):
+        _check_ports(settings, bound, where)
+    with gather_faults(faults):
+        refuse(_names(bound), file)
+    with gather_faults(faults):
+        refuse(_boot(settings, bound), where.get("boot", settings.name))
+    raise_all(faults)
+    return tuple(bound)
 
 
 def _names(bound: Sequence[BoundTarget]) -> Refusals:
@@ -226,15 +245,23 @@ def _names(bound: Sequence[BoundTarget]) -> Refusals:
             taken[alias] = f"targets.{target.name}.aliases[{index}]"
 
 
-def _boot(boot: str, bound: Sequence[BoundTarget]) -> Refusals:
+def _boot(settings: Settings, bound: Sequence[BoundTarget]) -> Refusals:
     """Refuse a target after a boot that does not exist, or whose recipes forbid it."""
+    boot = settings.boot
     if boot in ("none", "last"):
         return
     names = {name: target for target in bound for name, _, _ in target.forms}
     if boot not in names:
+        if boot.removesuffix(FALLBACK) in {*settings.targets} - {each.name for each in bound}:
+            # More is said of that one.
+            return
         yield Refusal(
-            "boot names no target", found=repr(boot), allowed=", ".join(("none", "last", *names))
+            "boot names no target",
+            found=repr(boot),
+            allowed=", ".join(dict.fromkeys(("none", "last", *names, *settings.targets))),
+            remedy=spelling_hint(boot, names),
         )
+        return
     # A start that fails leads to the fallback.
     for recipe in names[boot].recipes:
         if recipe.lockstep.not_at_boot:
@@ -246,51 +273,79 @@ def _boot(boot: str, bound: Sequence[BoundTarget]) -> Refusals:
             )
 
 
-def _check_ports(
-    settings: Settings, bound: Iterable[BoundTarget], where: Mapping[str, str]
-) -> None:
-    """Refuse a port that two things of this host would listen at."""
-    users = {
-        DASHBOARD_PORT: "the DGX Dashboard",
-        settings.copy_port: "copy_port",
-        **dict.fromkeys(settings.firewall.ssh_ports, "firewall.ssh_ports"),
-    }
+_Ports = Iterator[tuple[str, int]]
+
+
+def _ports_of_clusters(settings: Settings, _: Sequence[BoundTarget]) -> _Ports:
     # Two clusters of one host may be up at the same time.
-    asked = [
-        (f"clusters.{name}.{key}", port)
-        for name, cluster in settings.clusters.items()
-        if settings.name in cluster.hosts
-        for key, port in (("port", cluster.port), ("master_port", cluster.master_port))
-    ]
+    for name, cluster in settings.clusters.items():
+        if settings.name in cluster.hosts:
+            yield f"clusters.{name}.port", cluster.port
+            yield f"clusters.{name}.master_port", cluster.master_port
+
+
+def _ports_of_webui(settings: Settings, _: Sequence[BoundTarget]) -> _Ports:
     if settings.webui.enabled:
-        asked.append(("webui.port", settings.webui.port))
+        yield "webui.port", settings.webui.port
+
+
+def _ports_of_targets(_: Settings, bound: Sequence[BoundTarget]) -> _Ports:
     for target in bound:
         for index, port in enumerate(target.ports):
-            asked.append((f"targets.{target.name}.{'engine_port' if index else 'port'}", port))
-    # Last: it is the newest, and what an earlier inventory names keeps its port.
-    asked.append(("gateway.port", settings.gateway.port))
+            yield f"targets.{target.name}.{'engine_port' if index else 'port'}", port
+
+
+def _ports_of_gateway(settings: Settings, _: Sequence[BoundTarget]) -> _Ports:
+    yield "gateway.port", settings.gateway.port
     if settings.gateway.tls is not None:
-        asked.append(("gateway.tls_port", settings.gateway.tls_port))
-    asked += [(f"monitoring.{key}", port) for key, port in settings.monitoring.ports.items()]
+        yield "gateway.tls_port", settings.gateway.tls_port
+
+
+def _ports_of_monitoring(settings: Settings, _: Sequence[BoundTarget]) -> _Ports:
+    for key, port in settings.monitoring.ports.items():
+        yield f"monitoring.{key}", port
+
+
+def _ports_of_backup(settings: Settings, _: Sequence[BoundTarget]) -> _Ports:
     if settings.backup.has_twin:
-        asked.append(("backup.port", settings.backup.port))
+        yield "backup.port", settings.backup.port
+
+
+# The gateway's after those of targets: it is newer, and what an earlier inventory names keeps its
+# port.
+_PORTS = (
+    *(_ports_of_clusters, _ports_of_webui, _ports_of_targets),
+    *(_ports_of_gateway, _ports_of_monitoring, _ports_of_backup),
+)
+
+
+def _check_ports(
+    settings: Settings, bound: Sequence[BoundTarget], where: Mapping[str, str]
+) -> None:
+    """Refuse a port that two things of this host would listen at."""
+    users = {DASHBOARD_PORT: "the DGX Dashboard"}
+    with suppress(Unread):
+        users[settings.copy_port] = "copy_port"
+    with suppress(Unread):
+        users |= dict.fromkeys(settings.firewall.ssh_ports, "firewall.ssh_ports")
+    asked: list[tuple[str, int]] = []
+    for ports in _PORTS:
+        with suppress(Unread):
+            asked += ports(settings, bound)
+    faults: list[LockstepError] = []
     for key, port in asked:
-        file = where.get(key.partition(".")[0], settings.name)
+        what = found = ""
         if port > 65535:
-            raise InventoryError(
-                f"{key} is not a port",
-                where=file,
-                found=f"{port}, which is {port - ENGINE_PORT_OFFSET} + {ENGINE_PORT_OFFSET}",
-                remedy=f"Set {key} to a free port.",
-            )
-        if port in users:
-            raise InventoryError(
-                f"{key}: port {port} is used twice",
-                where=file,
-                found=f"also by {users[port]}",
-                remedy=f"Set {key} to a free port.",
-            )
-        users[port] = key
+            what = f"{key} is not a port"
+            found = f"{port}, which is {port - ENGINE_PORT_OFFSET} + {ENGINE_PORT_OFFSET}"
+        elif port in users:
+            what, found = f"{key}: port {port} is used twice", f"also by {users[port]}"
+        if what:
+            file = where.get(key.partition(".")[0], settings.name)
+            remedy = f"Set {key} to a free port."
+            faults.append(InventoryError(what, where=file, found=found, remedy=remedy))
+        users.setdefault(port, key)
+    raise_all(faults)
 
 
 def _overrides_key(data: TargetData, own: Recipe, recipe: Recipe) -> str:
@@ -300,24 +355,34 @@ def _overrides_key(data: TargetData, own: Recipe, recipe: Recipe) -> str:
 
 def _bind(name: str, data: TargetData, catalogue: Mapping[str, Recipe], file: str) -> BoundTarget:
     key = f"targets.{name}"
-    recipe = _recipe(f"{key}.recipe", data.recipe, catalogue, file)
-    fallback = None
+    faults: list[LockstepError] = []
+    recipe = fallback = None
+    with gather_faults(faults):
+        recipe = _recipe(f"{key}.recipe", data.recipe, catalogue, file)
     if data.fallback is not None:
-        fallback = _recipe(f"{key}.fallback", data.fallback, catalogue, file)
+        with gather_faults(faults):
+            fallback = _recipe(f"{key}.fallback", data.fallback, catalogue, file)
+    if recipe is None:
+        raise joint_fault(faults)
     if data.image is not None and not recipe.in_container:
-        raise InventoryError(
+        fault = InventoryError(
             f"{key}.image is given, but its recipe runs in the venv engine",
             where=file,
             found=repr(data.image)[:80],
             remedy="Remove it, or name a recipe with a container.",
         )
+        faults.append(fault)
     for each in (recipe, fallback):
         if each is not None:
             which = _overrides_key(data, recipe, each)
-            refuse(override_refusals(key, data, each, catalogue.values(), which), file)
+            with gather_faults(faults):
+                refuse(override_refusals(key, data, each, catalogue.values(), which), file)
     image = data.image or recipe.container or None
     if image is not None:
-        schema.convert(Image, image, where=file, key=f"{key}: the image", error=InventoryError)
+        with gather_faults(faults):
+            schema.convert(Image, image, where=file, key=f"{key}: the image", error=InventoryError)
+    # Its command line is made of all these.
+    raise_all(faults)
     overrides = {**data.overrides, "host": data.bind}
     if data.port is not None:
         overrides["port"] = data.port
@@ -353,6 +418,6 @@ def _recipe(key: str, name: str, catalogue: Mapping[str, Recipe], file: str) -> 
             where=file,
             found=repr(name),
             allowed=", ".join(sorted(catalogue)),
-            remedy="`lockstep recipe list` shows what each one is.",
+            remedy=spelling_hint(name, catalogue, "`lockstep recipe list` shows what each one is."),
         )
     return catalogue[name]

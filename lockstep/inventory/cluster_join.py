@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
+from lockstep.core.errors import LockstepError, Unread, gather_faults, raise_all
 from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.host import HostPlan, authority
-from lockstep.inventory.neighbours import Ring, partners, rings
+from lockstep.inventory.neighbours import Ring, no_twin, partners, rings
 from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.inventory.values import is_address
@@ -25,14 +27,14 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     ``plans`` are all hosts of the inventory ``where``: a cluster is not seen whole by fewer.
 
     Raises:
-        InventoryError: members that do not agree, do not exist, or lack an address.
+        InventoryError: as `check_agreement` says.
     """
+    check_agreement(plans, where)
     known = {plan.name: plan for plan in plans}
-    refuse(_contradictions(known), where)
     every = [plan.settings for plan in plans]
-    clusters = {name: data for settings in every for name, data in settings.clusters.items()}
+    clusters = _clusters(known)
     gateways = tuple(plan.name for plan in plans if {*plan.settings.gateway.peers} - {plan.name})
-    ring, saved = rings(every), partners(every, where)
+    ring, saved = rings(every), partners(every)
     own = [(plan.name, plan.names) for plan in plans if plan.settings.gateway.tls == "own"]
     return tuple(
         replace(
@@ -48,32 +50,77 @@ def joined(plans: Sequence[HostPlan], where: str) -> tuple[HostPlan, ...]:
     )
 
 
-def _contradictions(known: Mapping[str, HostPlan]) -> Refusals:
+def check_agreement(
+    plans: Sequence[HostPlan], where: str, lines: Mapping[str, Mapping[str, str]] | None = None
+) -> None:
+    """Refuse hosts that contradict each other.
+
+    Args:
+        plans: All hosts of the inventory.
+        where: The inventory, for errors.
+        lines: Host → key of its data → the file and line that gives it, for errors.
+
+    Raises:
+        InventoryError: hosts that do not agree, do not exist, or lack an address.
+    """
+    known = {plan.name: plan for plan in plans}
+    faults: list[LockstepError] = []
+    for host, key, found in _contradictions(known):
+        with gather_faults(faults):
+            refuse(found, (lines or {}).get(host, {}).get(key, where))
+    raise_all(faults)
+
+
+def _contradictions(known: Mapping[str, HostPlan]) -> Iterator[tuple[str, str, Refusals]]:
+    """Each check, with the host and the key that it is about."""
+    every = [plan.settings for plan in known.values()]
     for plan in known.values():
-        yield from _of_peers(plan, known)
-    clusters: dict[str, ClusterData] = {}
+        yield plan.name, "gateway", _of_peers(plan, known)
+        yield plan.name, "backup", no_twin(plan.settings, every)
+    of_clusters = _clusters(known)
     for plan in known.values():
-        for name, data in plan.settings.clusters.items():
-            if clusters.setdefault(name, data) != data:
-                yield Refusal(
-                    f"clusters.{name} must be the same on all hosts",
-                    found=f"{data} on {plan.name}",
-                    remedy="Put it into group data, or into one variable of the inventory.",
-                )
-    for name, data in clusters.items():
+        yield plan.name, "clusters", _of_sameness(plan, of_clusters)
+    for name, data in of_clusters.items():
+        first = next(iter(data.hosts), "")
         strangers = [host for host in data.hosts if host not in known]
         if strangers:
+            yield next(iter(known)), "clusters", _of_strangers(name, strangers, known)
+        elif data.hosts:
+            members = [known[host] for host in data.hosts]
+            yield first, "fabric_address", _of_addresses(name, members)
+            yield first, "targets", _of_targets(name, members)
+            yield first, "boot", _of_what_starts(name, members)
+            yield first, "rollout", _of_rollouts(name, members)
+            yield first, "fabric", _of_networks(name, data, members)
+
+
+def _clusters(known: Mapping[str, HostPlan]) -> dict[str, ClusterData]:
+    """Name → cluster, as the first host that has it says."""
+    found: dict[str, ClusterData] = {}
+    for plan in known.values():
+        with suppress(Unread):
+            for name, data in plan.settings.clusters.items():
+                found.setdefault(name, data)
+    return found
+
+
+def _of_sameness(plan: HostPlan, clusters: Mapping[str, ClusterData]) -> Refusals:
+    for name, data in plan.settings.clusters.items():
+        if data != clusters[name]:
             yield Refusal(
-                f"clusters.{name}.hosts names hosts that the inventory does not have",
-                found=", ".join(strangers),
-                allowed=", ".join(known),
-                remedy="Name them as the inventory does.",
+                f"clusters.{name} must be the same on all hosts",
+                found=f"{data} on {plan.name}",
+                remedy="Put it into group data, or into one variable of the inventory.",
             )
-        members = [known[host] for host in data.hosts]
-        yield from _of_addresses(name, members)
-        yield from _of_targets(name, members)
-        yield from _of_what_starts(name, members)
-        yield from _of_networks(name, data, members)
+
+
+def _of_strangers(name: str, strangers: Sequence[str], known: Collection[str]) -> Refusals:
+    yield Refusal(
+        f"clusters.{name}.hosts names hosts that the inventory does not have",
+        found=", ".join(strangers),
+        allowed=", ".join(known),
+        remedy="Name them as the inventory does.",
+    )
 
 
 def _of_peers(plan: HostPlan, known: Mapping[str, HostPlan]) -> Refusals:
@@ -87,6 +134,7 @@ def _of_peers(plan: HostPlan, known: Mapping[str, HostPlan]) -> Refusals:
             allowed=", ".join(name for name in known if name != plan.name),
             remedy="Name them as the inventory does.",
         )
+        return
     for name in (plan.name, *peers) if peers else ():
         if known[name].settings.fabric_address is None:
             yield Refusal(
@@ -208,6 +256,9 @@ def _of_what_starts(name: str, members: Sequence[HostPlan]) -> Refusals:
             found=", ".join(f"{boot!r} on {host}" for host, boot in asked.items()),
             remedy="Put it into group data, or into one variable of the inventory.",
         )
+
+
+def _of_rollouts(name: str, members: Sequence[HostPlan]) -> Refusals:
     found = [plan.name for plan in members if plan.settings.rollout == "all"]
     if found:
         yield Refusal(

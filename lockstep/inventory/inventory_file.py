@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import ast
 import runpy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from lockstep.core import product
-from lockstep.core.errors import InventoryError, LockstepError, Mistakes, raise_all
-from lockstep.inventory import pyinfra_keys
-from lockstep.inventory.bound_targets import bind, check_licences, check_tools
-from lockstep.inventory.cluster_join import joined
+from lockstep.core.errors import (
+    InventoryError,
+    LockstepError,
+    gather_faults,
+    joint_fault,
+    raise_all,
+)
+from lockstep.inventory import lines, pyinfra_keys
+from lockstep.inventory.bound_targets import (
+    FALLBACK,
+    BoundTarget,
+    bind,
+    check_licences,
+    check_tools,
+)
+from lockstep.inventory.cluster_join import check_agreement, joined
+from lockstep.inventory.gaps import settings_with_gaps
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
+from lockstep.inventory.refusals import Refusals, refuse
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.settings_check import check_values
 from lockstep.onhost.core import schema
@@ -26,6 +41,10 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 _SHARED_FOLDER = "inventories"
 _RECIPES = "recipes"
 Host = tuple[str, Mapping[str, Any]]
+#: A check of one host's data, by the key that it is about.
+Check = tuple[str, Callable[[Settings], Refusals]]
+# Host → key of its data → the file that gives it, and the line.
+_Where = Mapping[str, Mapping[str, str]]
 
 
 def folder_of(path: Path) -> Path:
@@ -42,24 +61,21 @@ def group_data(path: Path) -> dict[str, Any]:
     return _shared(path)[0]
 
 
-def refuse_wrong_groups(path: Path, names: Mapping[str, Any], hosts: Sequence[Host]) -> None:
-    """As `refuse_groups`, with the group data of the owner's folder."""
-    refuse_groups(path, names, [name for name, _ in hosts], folder_of(path) / "group_data")
-
-
 def load(path: Path) -> tuple[HostPlan, ...]:
     """Every host of an inventory file, without contacting one. InventoryError for wrong data."""
-    return read(path, _listed(path))
+    return read(path, *_listed(path))
 
 
 def load_merged(path: Path) -> tuple[tuple[HostPlan, ...], dict[str, dict[str, Any]]]:
     """As `load`, and each host's whole data by name: pyinfra's own keys included, not checked."""
-    hosts = _listed(path)
+    hosts, names = _listed(path)
+    plans = read(path, hosts, names)
     shared, _ = _shared(path)
-    return read(path, hosts), {name: {**shared, **data} for name, data in hosts}
+    return plans, {name: {**shared, **data} for name, data in hosts}
 
 
-def _listed(path: Path) -> list[Host]:
+def _listed(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
+    """The hosts of an inventory file, and every name that it defines."""
     names = _execute(path)
     hosts = names.get(path.stem, names.get("all"))
     if isinstance(hosts, tuple):
@@ -70,100 +86,135 @@ def _listed(path: Path) -> list[Host]:
             where=str(path),
             remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
         )
-    listed = [host if isinstance(host, tuple) else (host, {}) for host in hosts]
-    refuse_wrong_groups(path, names, listed)
-    return listed
+    return [host if isinstance(host, tuple) else (host, {}) for host in hosts], names
 
 
-def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
-    """Merge group data into each host as pyinfra does, and check the result."""
-    names = [name for name, _ in hosts]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InventoryError("a host is listed twice", where=str(path), found=", ".join(twice))
-    module = tree(path)
-    _refuse_double_keys(path, module)
-    refuse_ignored(path, module, _keys())
-    shared, _ = _shared(path)
-    origins = _origins(path, hosts)
-    folder = folder_of(path)
-    plans: list[HostPlan] = []
+def read(
+    path: Path, hosts: Sequence[Host], names: Mapping[str, Any], checks: Sequence[Check] = ()
+) -> tuple[HostPlan, ...]:
+    """Merge group data into each host as pyinfra does, and check the result.
+
+    Args:
+        path: The inventory file.
+        hosts: Its hosts.
+        names: What it defines, as far as it is executed.
+        checks: More checks of each host's data.
+
+    Raises:
+        LockstepError: everything that is wrong, but for what cannot be judged because of it.
+    """
     faults: list[LockstepError] = []
-    for name, data in hosts:
-        try:
-            plans.append(plan(name, {**shared, **data}, origins[name], folder))
-        except LockstepError:
-            # Where each key stands is looked for only now.
-            lines = {key: _place(path, name, key, file) for key, file in origins[name].items()}
-            faults += _faults(name, {**shared, **data}, lines, folder)
-    raise_all(faults)
+    module = tree(path)
+    listed = [name for name, _ in hosts]
+    with gather_faults(faults):
+        _refuse_double_hosts(path, module, listed)
+    with gather_faults(faults):
+        _refuse_double_keys(path, module)
+    with gather_faults(faults):
+        refuse_ignored(path, module, _keys())
+    with gather_faults(faults):
+        refuse_groups(path, names, listed, folder_of(path) / "group_data")
+    common = None
+    with gather_faults(faults):
+        common = _examine_shared_data(path)
+    if common is None:
+        raise joint_fault(faults)
+    shared, origin, wrong = common
+    faults += wrong
+    folder = folder_of(path)
+    merged = {name: {**shared, **data} for name, data in hosts}
+
+    def examine_hosts(where: _Where) -> tuple[list[HostPlan], list[LockstepError]]:
+        each = [_examine_host(name, merged[name], where[name], folder, checks) for name in merged]
+        plans = [plan for plan, _ in each]
+        found = [fault for _, of_host in each for fault in of_host]
+        with gather_faults(found):
+            check_agreement(plans, path.name, where)
+        with gather_faults(found):
+            lock_path(path, plans)
+        return plans, found
+
+    files = {name: {**origin, **dict.fromkeys(data, path.name)} for name, data in hosts}
+    plans, found = examine_hosts(files)
+    if found:
+        # Where each key stands is looked for only now.
+        _, found = examine_hosts(
+            {
+                name: {key: _place(path, name, key, file) for key, file in keys.items()}
+                for name, keys in files.items()
+            }
+        )
+        for fault in found:
+            file, _, line = fault.where.rpartition(":")
+            if line.isdecimal() and file in {path.name, *origin.values()}:
+                part = lines.line_of_part(_source(path, file), int(line), fault.what)
+                fault.where = f"{file}:{part}"
+    raise_all(sorted(faults + found, key=_by_line))
     return joined(plans, path.name)
 
 
-def _faults(
-    name: str, data: Mapping[str, Any], lines: Mapping[str, str], folder: Path
-) -> Sequence[LockstepError]:
-    try:
-        plan(name, data, lines, folder)
-    except Mistakes as found:
-        return found.every
-    except LockstepError as fault:
-        return [fault]
-    return []
+def _by_line(fault: LockstepError) -> tuple[str, int]:
+    file, _, line = fault.where.rpartition(":")
+    return (file, int(line)) if line.isdecimal() else (fault.where, 0)
+
+
+def _refuse_double_hosts(path: Path, module: ast.Module, names: Sequence[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        lines = [
+            node.lineno
+            for node in ast.walk(module)
+            if isinstance(node, ast.Constant) and node.value == twice[0]
+        ]
+        where = f"{path.name}:{lines[-1]}" if len(lines) > 1 else path.name
+        raise InventoryError("a host is listed twice", where=where, found=", ".join(twice))
 
 
 def _place(path: Path, host: str, key: str, file: str) -> str:
     """A file, and the line at which it sets a key of a host where that is clear."""
-    if file != path.name:
-        own = folder_of(path) / file
-        module = tree(own if own.exists() else product.DEFAULTS)
-        names = [node for node in ast.walk(module) if isinstance(node, ast.Name)]
-        lines = [
-            each.lineno for each in names if each.id == key and isinstance(each.ctx, ast.Store)
-        ]
-        return f"{file}:{lines[-1]}" if lines else file
-    module = tree(path)
-    of_host = [
-        node
-        for node in ast.walk(module)
-        if isinstance(node, ast.Tuple)
-        and node.elts
-        and isinstance(node.elts[0], ast.Constant)
-        and node.elts[0].value == host
-    ]
-    # The host's own mapping first; of what hosts share only what is set once.
-    for inside in (*of_host, module):
-        mappings = (node for node in ast.walk(inside) if isinstance(node, ast.Dict))
-        lines = [
-            each.lineno
-            for mapping in mappings
-            for each in mapping.keys
-            if isinstance(each, ast.Constant) and each.value == key
-        ]
-        if lines and (inside is not module or len(lines) == 1):
-            return f"{file}:{lines[0]}"
-    return file
+    source = _source(path, file)
+    line = (
+        lines.line_of_key(source, host, key) if source == path else lines.line_of_name(source, key)
+    )
+    return f"{file}:{line}" if line else file
+
+
+def _source(path: Path, file: str) -> Path:
+    """A file of which messages about an inventory name a line."""
+    if file == path.name:
+        return path
+    own = folder_of(path) / file
+    return own if own.exists() else product.DEFAULTS
 
 
 def origins(path: Path) -> dict[str, dict[str, str]]:
     """Host → key of its data → the file that gives it."""
-    return _origins(path, _listed(path))
-
-
-def _origins(path: Path, hosts: Sequence[Host]) -> dict[str, dict[str, str]]:
+    hosts, _ = _listed(path)
     _, shared = _shared(path)
     return {name: {**shared, **dict.fromkeys(data, path.name)} for name, data in hosts}
 
 
 def _shared(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Data of all hosts of an inventory, and the file that gave each key."""
+    shared, origin, faults = _examine_shared_data(path)
+    raise_all(faults)
+    return shared, origin
+
+
+def _examine_shared_data(path: Path) -> tuple[dict[str, Any], dict[str, str], list[LockstepError]]:
+    """As `_shared`, with what is wrong in the files. LockstepError where one cannot be read."""
     shared: dict[str, Any] = {}
     origin: dict[str, str] = {}
+    faults: list[LockstepError] = []
+    unreadable: list[LockstepError] = []
     for file in _shared_files(path):
-        values = _group_data(file)
-        shared |= values
-        origin |= dict.fromkeys(values, _file_name(file))
-    return shared, origin
+        with gather_faults(unreadable):
+            values, wrong = _group_data(file)
+            faults += wrong
+            shared |= values
+            origin |= dict.fromkeys(values, _file_name(file))
+    raise_all(unreadable)
+    return shared, origin, faults
 
 
 def _shared_files(path: Path) -> list[Path]:
@@ -186,8 +237,8 @@ def lock_path(path: Path, plans: Sequence[HostPlan]) -> Path:
         (one, first), (other, second) = list(named.items())[:2]
         raise InventoryError(
             "the hosts of one inventory have one lock",
-            where=f"{first}, {second}",
-            found=f"lock {one!r} and {other!r}",
+            where=path.name,
+            found=f"lock {one!r} of {first} and {other!r} of {second}",
             remedy="Give all of them the same `lock`, or put them into two inventories.",
         )
     file = next(iter(named), None)
@@ -209,37 +260,103 @@ def plan(
         folder: The owner's folder.
 
     Raises:
-        InventoryError: every key that is unknown or has a wrong value; else as, `check_values` and
-            `bind` say.
-        RecipeError: a recipe of the catalogue is wrong.
+        LockstepError: everything that is wrong with it.
     """
-    origin = origin or {}
-    known = _keys()
-    ours = {key: value for key, value in data.items() if key not in pyinfra_keys.KEYS}
-    values: dict[str, Any] = {}
-    faults: list[LockstepError] = []
-    for key, value in ours.items():
-        where = origin.get(key, name)
-        try:
-            if key not in known:
-                meant = pyinfra_keys.alike(key, known)
-                raise schema.unknown_key(key, meant, where=where, error=InventoryError)
-            hint = schema.hints(Settings)[key]
-            values[key] = schema.convert(hint, value, where=where, key=key, error=InventoryError)
-        except LockstepError as fault:
-            faults.append(fault)
+    made, faults = _examine_host(name, data, origin or {}, folder)
     raise_all(faults)
-    if "targets" not in values:
-        raise InventoryError("targets is missing", where=name, remedy="Bind a recipe to a name.")
-    hint = schema.hints(Settings)["name"]
-    schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
-    settings = Settings(name=name, **values)
-    check_values(settings, origin, data.get("ssh_user"))
-    catalogue = load_catalogue(*recipe_folders(settings, folder))
-    targets = bind(settings, catalogue, origin)
-    check_tools(settings, origin)
-    check_licences(settings, catalogue, origin)
-    return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname")))
+    return made
+
+
+def _examine_host(
+    name: str,
+    data: Mapping[str, Any],
+    where: Mapping[str, str],
+    folder: Path,
+    checks: Sequence[Check] = (),
+) -> tuple[HostPlan, list[LockstepError]]:
+    """One host as far as its data can be read, and everything that is wrong with it."""
+    faults: list[LockstepError] = []
+    values, gaps = _right_values(name, data, where, faults)
+    settings = _settings_to_check(name, data, values, gaps)
+    with gather_faults(faults):
+        hint = schema.hints(Settings)["name"]
+        schema.convert(hint, name, where=name, key="a host's name", error=InventoryError)
+    with gather_faults(faults):
+        check_values(settings, where, data.get("ssh_user"))
+    for key, check in checks:
+        with gather_faults(faults):
+            refuse(check(settings), where.get(key, name))
+    with gather_faults(faults):
+        check_tools(settings, where)
+    catalogue = None
+    targets: tuple[BoundTarget, ...] = ()
+    with gather_faults(faults):
+        catalogue = load_catalogue(*recipe_folders(settings, folder))
+    if catalogue is not None:
+        with gather_faults(faults):
+            targets = bind(settings, catalogue, where)
+        with gather_faults(faults):
+            check_licences(settings, catalogue, where)
+    if faults:
+        return HostPlan(name, settings_with_gaps(name, values, gaps), targets), faults
+    return HostPlan(name, settings, targets, names=_names(settings, data.get("ssh_hostname"))), []
+
+
+def _right_values(
+    name: str, data: Mapping[str, Any], where: Mapping[str, str], faults: list[LockstepError]
+) -> tuple[dict[str, Any], set[str]]:
+    """Key → its value, of those that are right; and the keys that are wrong."""
+    known = _keys()
+    values: dict[str, Any] = {}
+    gaps: set[str] = set()
+    for key, value in data.items():
+        at = where.get(key, name)
+        if key in pyinfra_keys.KEYS:
+            continue
+        if key not in known:
+            alike = pyinfra_keys.alike(key, known)
+            with gather_faults(faults):
+                raise schema.unknown_key(key, alike, where=at, error=InventoryError)
+            gaps.add(schema.nearest_name(key, alike))
+            continue
+        with gather_faults(faults):
+            values[key] = _value(key, value, at)
+        if key not in values:
+            gaps.add(key)
+    if "targets" not in {*values, *gaps}:
+        missing = InventoryError(
+            "targets is missing", where=name, remedy="Bind a recipe to a name."
+        )
+        faults.append(missing)
+        gaps.add("targets")
+    return values, gaps
+
+
+def _value(key: str, value: Any, where: str) -> Any:
+    hint = schema.hints(Settings)[key]
+    return schema.convert(
+        hint, value, where=where, key=key, error=InventoryError, of_all=joint_fault
+    )
+
+
+def _settings_to_check(
+    name: str, data: Mapping[str, Any], values: Mapping[str, Any], gaps: Collection[str]
+) -> Settings:
+    """What the checks of one host are made of: with those of its targets that are right."""
+    if not gaps:
+        return Settings(name=name, **values)
+    targets: dict[str, Any] = {}
+    if "targets" in gaps and isinstance(data.get("targets"), Mapping):
+        for target, value in data["targets"].items():
+            with suppress(LockstepError):
+                targets |= _value("targets", {target: value}, name)
+    if not targets:
+        return settings_with_gaps(name, values, gaps)
+    right = {**values, "targets": targets}
+    missing = {*data["targets"]} - {*targets}
+    # Of the target that it names more is said than that there is none.
+    named = {"boot"} if str(values.get("boot")).removesuffix(FALLBACK) in missing else set[str]()
+    return settings_with_gaps(name, right, {*gaps, *named} - {"targets"})
 
 
 def recipe_folders(settings: Settings, folder: Path) -> Collection[Path]:
@@ -268,27 +385,32 @@ def _keys() -> set[str]:
     return {item.name for item in fields(Settings)} - {"name"}
 
 
-def _group_data(path: Path) -> dict[str, Any]:
+def _group_data(path: Path) -> tuple[dict[str, Any], list[LockstepError]]:
+    """What a file of group data says, and what is wrong with how it says it."""
     module = tree(path)
-    _refuse_double_keys(path, module)
+    faults: list[LockstepError] = []
+    with gather_faults(faults):
+        _refuse_double_keys(path, module)
     imported = {
         (alias.asname or alias.name).split(".")[0]: node.lineno
         for node in module.body
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
     }
-    for name in sorted(_keys().intersection(imported)):
-        raise InventoryError(
+    dropped = _keys().intersection(imported)
+    for name in sorted(dropped):
+        fault = InventoryError(
             f"{name!r} is imported, and pyinfra drops names that are",
-            where=f"{path.parent.name}/{path.name}:{imported[name]}",
+            where=f"{_file_name(path)}:{imported[name]}",
             remedy=f"Import it under another name: `import {name} as _{name}`.",
         )
-    values = _execute(path)
-    return {
+        faults.append(fault)
+    values = {
         key: value
-        for key, value in values.items()
-        if key not in imported and not pyinfra_keys.is_private(key)
+        for key, value in _execute(path).items()
+        if (key not in imported or key in dropped) and not pyinfra_keys.is_private(key)
     }
+    return values, faults
 
 
 def _execute(path: Path) -> dict[str, Any]:
@@ -325,13 +447,16 @@ def tree(path: Path) -> ast.Module:
 
 def _refuse_double_keys(path: Path, module: ast.Module) -> None:
     """Python keeps the last of two equal keys in silence; a target bound twice must not pass."""
+    faults: list[LockstepError] = []
     for mapping in (node for node in ast.walk(module) if isinstance(node, ast.Dict)):
         seen: set[object] = set()
         for key in (key for key in mapping.keys if isinstance(key, ast.Constant)):
             if key.value in seen:
-                raise InventoryError(
+                fault = InventoryError(
                     f"key {key.value!r} stands twice in one mapping",
                     where=f"{path.name}:{key.lineno}",
                     remedy="Keep one of them; a target can be bound only once.",
                 )
+                faults.append(fault)
             seen.add(key.value)
+    raise_all(faults)

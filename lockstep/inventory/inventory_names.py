@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.errors import InventoryError
+from lockstep.core.errors import InventoryError, LockstepError, raise_all
 
 # These give names to a scope of their own.
 _SCOPES = (
@@ -25,25 +25,30 @@ def refuse_ignored(path: Path, tree: ast.Module, keys: Collection[str]) -> None:
     """Refuse a file whose own names look like host data, or that goes on after `checked`."""
     checks = [node.lineno for node in tree.body if _calls_checked(node)]
     group = f"group_data/{path.stem}.py"
+    faults: list[LockstepError] = []
     for statement in tree.body:
         for name, line in _bound(statement):
             if name in ("all", path.stem):
                 continue
+            where = f"{path.name}:{line}"
             if name in keys or name.startswith("ssh_"):
-                raise InventoryError(
+                fault = InventoryError(
                     f"nothing reads {name!r} at the top of an inventory",
-                    where=f"{path.name}:{line}",
+                    where=where,
                     allowed=f"{name!r} in a host's mapping, {{{name!r}: …}}, or for all hosts in "
                     f"{group}",
                     remedy=f"A name that hosts share is private: `_{name}`, and then "
                     f"`{{{name!r}: _{name}}}` for each host.",
                 )
-            if checks and statement.lineno > checks[-1] and not name.startswith("_"):
-                raise InventoryError(
+                faults.append(fault)
+            elif checks and statement.lineno > checks[-1] and not name.startswith("_"):
+                fault = InventoryError(
                     f"{name!r} comes after `checked(…)`, which cannot look at it any more",
-                    where=f"{path.name}:{line}",
+                    where=where,
                     remedy="Move it to the top of the file.",
                 )
+                faults.append(fault)
+    raise_all(faults)
 
 
 def refuse_groups(
@@ -53,11 +58,12 @@ def refuse_groups(
 
     ``names`` are what it defines or imports; ``folder`` is where group data is.
     """
+    faults: list[LockstepError] = []
     for name, value in names.items():
         if name.startswith("_") or name in ("all", path.stem):
             continue
         if isinstance(value, tuple) or not _chooses(value, hosts):
-            raise InventoryError(
+            fault = InventoryError(
                 f"pyinfra would take {name!r} for a group of hosts",
                 where=path.name,
                 found=_shown(value),
@@ -66,13 +72,16 @@ def refuse_groups(
                 f" (`import … as _{name}`, where it is imported), or put the hosts into "
                 f"{path.stem!r}.",
             )
-        if isinstance(value, list) and (folder / f"{name}.py").exists():
-            raise InventoryError(
+            faults.append(fault)
+        elif isinstance(value, list) and (folder / f"{name}.py").exists():
+            fault = InventoryError(
                 f"group_data/{name}.py is read by the deploy and by no other command",
                 where=path.name,
                 found=f"a group {name!r}",
                 remedy=f"Put its data into the hosts' own mappings, or make {name!r} an inventory.",
             )
+            faults.append(fault)
+    raise_all(faults)
 
 
 def _shown(value: Any) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from lockstep.core.errors import InventoryError
 from lockstep.inventory.backup import TWIN
+from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_address
+from lockstep.onhost.core.schema import Refusal
 
 
 @dataclass(frozen=True)
@@ -93,37 +94,40 @@ def rings(hosts: Sequence[Settings]) -> dict[str, Ring]:
     return found
 
 
-def partners(hosts: Sequence[Settings], where: str) -> dict[str, Partners]:
+def no_twin(host: Settings, hosts: Sequence[Settings]) -> Refusals:
+    """Refuse backups to a twin where a host has none, or no address on the link to it."""
+    if not host.backup.has_twin:
+        return
+    if not is_address(host.fabric_address):
+        yield Refusal(
+            f'backup.to of {host.name} is "{TWIN}", and fabric_address is no IP address',
+            found=f"fabric_address {host.fabric_address!r}",
+            remedy="Give both Sparks their own address on the link between them.",
+        )
+    elif not any(is_address(each.fabric_address) for each in hosts if each.name != host.name):
+        yield Refusal(
+            f'backup.to of {host.name} is "{TWIN}", and {host.name} has no twin',
+            found="no other host with a fabric_address",
+            remedy="Add another Spark with its address on the link, or name a folder or an sftp "
+            "server.",
+        )
+
+
+def partners(hosts: Sequence[Settings]) -> dict[str, Partners]:
     """Host → its partners: the backups of each go to the next one, those of the last to the first.
 
-    InventoryError where a host has no twin, or no address on the link to it.
+    Every host that asks for a twin has one: see `no_twin`.
     """
     linked = {
         host.name: Neighbour(host.name, str(host.fabric_address), host.backup.port)
         for host in _linked(hosts)
     }
-    asking = [host for host in hosts if host.backup.has_twin]
-    for host in asking:
-        if host.name not in linked:
-            raise InventoryError(
-                f'backup.to of {host.name} is "{TWIN}", and fabric_address is no IP address',
-                where=where,
-                found=f"fabric_address {host.fabric_address!r}",
-                remedy="Give both Sparks their own address on the link between them.",
-            )
     twins: dict[str, Neighbour] = {}
     of: dict[str, Neighbour] = {}
-    for host in asking:
-        twin = _after(host.name, list(linked), linked)
-        if twin is None:
-            raise InventoryError(
-                f'backup.to of {host.name} is "{TWIN}", and {host.name} has no twin',
-                where=where,
-                found="no other host with a fabric_address",
-                remedy="Add another Spark with its address on the link, or name a folder or an "
-                "sftp server.",
-            )
-        twins[host.name], of[twin] = linked[twin], linked[host.name]
+    for host in hosts:
+        twin = _after(host.name, list(linked), linked) if host.backup.has_twin else None
+        if twin:
+            twins[host.name], of[twin] = linked[twin], linked[host.name]
     return {host.name: Partners(twins.get(host.name), of.get(host.name)) for host in hosts}
 
 

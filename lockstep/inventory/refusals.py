@@ -1,17 +1,21 @@
-"""Contradictions in an inventory: each check yields what is wrong, and the first is raised."""
+"""Contradictions in an inventory: each check yields what is wrong, and all of it is raised."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from lockstep.core.errors import InventoryError
+from lockstep.core.errors import InventoryError, LockstepError, gather_faults, raise_all
 from lockstep.onhost.core.schema import Refusal
 
 Refusals: TypeAlias = Iterator[Refusal]
 
 
 def refuse(refusals: Iterable[Refusal], where: str) -> None:
-    """Raise the first of them as an InventoryError; a check after it is not made."""
-    for what, found, allowed, remedy in refusals:
-        raise InventoryError(what, where=where, found=found, allowed=allowed, remedy=remedy)
+    """Raise them as InventoryErrors; what comes after a value that is wrong itself is not known."""
+    faults: list[LockstepError] = []
+    with gather_faults(faults):
+        for what, found, allowed, remedy in refusals:
+            said = {"found": found, "allowed": allowed, "remedy": remedy}
+            faults.append(InventoryError(what, where=where, **said))
+    raise_all(faults)

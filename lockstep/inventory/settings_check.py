@@ -6,12 +6,12 @@ import ipaddress
 import re
 from collections.abc import Mapping
 
-from lockstep.inventory.cluster import ClusterData, Fabric
+from lockstep.core.errors import LockstepError, gather_faults, raise_all
 from lockstep.inventory.logins import unused
 from lockstep.inventory.refusals import Refusals, refuse
-from lockstep.inventory.settings import Certificate, Paths, Settings, VenvEngine
+from lockstep.inventory.settings import Certificate, Paths, Settings
 from lockstep.inventory.values import PATH, is_address, name_of_system
-from lockstep.onhost.core.schema import Refusal
+from lockstep.onhost.core.schema import Refusal, spelling_hint
 
 # Kernel setting → the most that leaves room for an engine: what the kernel keeps from processes.
 # More than the memory there is, and the host dies at every boot.
@@ -30,19 +30,23 @@ def check_values(settings: Settings, where: Mapping[str, str], login: str | None
     """
     checks = (
         ("service_user", _account(settings, login)),
-        ("sysctls", _sysctls(settings.sysctls)),
-        ("paths", _paths(settings.paths)),
+        ("sysctls", _sysctls(settings)),
+        ("paths", _paths(settings)),
         ("targets", _targets(settings)),
-        ("engine", _engine(settings.engine)),
+        ("targets", _webui_unit(settings)),
+        ("engine", _engine(settings)),
         ("gateway", _gateway(settings)),
         ("monitoring", _monitoring(settings)),
         ("logins", _logins(settings)),
-        ("clusters", _clusters(settings.clusters)),
+        ("clusters", _clusters(settings)),
         ("targets", _cluster_targets(settings)),
-        ("fabric", _fabric(settings.fabric)),
+        ("fabric", _fabric(settings)),
     )
+    faults: list[LockstepError] = []
     for key, found in checks:
-        refuse(found, where.get(key, settings.name))
+        with gather_faults(faults):
+            refuse(found, where.get(key, settings.name))
+    raise_all(faults)
 
 
 def _targets(settings: Settings) -> Refusals:
@@ -63,8 +67,12 @@ def _targets(settings: Settings) -> Refusals:
             yield from _script(f"{key}.launcher", target.launcher, settings.paths)
         for index, script in enumerate(target.scripts):
             yield from _script(f"{key}.scripts[{index}]", script, settings.paths)
-    if settings.webui.unit in units:
-        yield Refusal("webui.unit is also the unit of a target", found=repr(settings.webui.unit))
+
+
+def _webui_unit(settings: Settings) -> Refusals:
+    unit = settings.webui.unit
+    if any(unit == target.unit for target in settings.targets.values()):
+        yield Refusal("webui.unit is also the unit of a target", found=repr(unit))
 
 
 def _account(settings: Settings, login: str | None) -> Refusals:
@@ -149,8 +157,8 @@ def _monitoring(settings: Settings) -> Refusals:
         )
 
 
-def _sysctls(sysctls: Mapping[str, str]) -> Refusals:
-    for name, value in sysctls.items():
+def _sysctls(settings: Settings) -> Refusals:
+    for name, value in settings.sysctls.items():
         most = _SYSCTL_MOST.get(name.replace("/", "."))
         if most is not None and value.isdecimal() and int(value) > most:
             yield Refusal(
@@ -160,8 +168,9 @@ def _sysctls(sysctls: Mapping[str, str]) -> Refusals:
             )
 
 
-def _paths(paths: Paths) -> Refusals:
+def _paths(settings: Settings) -> Refusals:
     """The service account owns two of these trees; nothing that others trust may lie there."""
+    paths = settings.paths
     owned = {"paths.engines": paths.engines, "paths.models": paths.hub_cache}
     places = {key: getattr(paths, key.removeprefix("paths.")) for key in (*owned, "paths.scripts")}
     for key, path in places.items():
@@ -179,6 +188,7 @@ def _script(key: str, path: str, paths: Paths) -> Refusals:
     folders = (f"{paths.scripts}/llm", f"{paths.scripts}/vllm")
     if not path.startswith("/"):
         yield Refusal(f"{key} needs a full path", found=repr(path)[:80])
+        return
     inside = path.startswith(f"{paths.scripts}/") and re.fullmatch(PATH, path)
     if not inside or path in folders:
         yield Refusal(
@@ -198,7 +208,8 @@ def _logins(settings: Settings) -> Refusals:
         )
 
 
-def _engine(engine: VenvEngine) -> Refusals:
+def _engine(settings: Settings) -> Refusals:
+    engine = settings.engine
     if engine.git is not None and engine.release is not None:
         yield Refusal(
             "engine.git and engine.release name two vLLMs",
@@ -207,9 +218,9 @@ def _engine(engine: VenvEngine) -> Refusals:
         )
 
 
-def _clusters(every: Mapping[str, ClusterData]) -> Refusals:
+def _clusters(settings: Settings) -> Refusals:
     """Clusters that are not what their topology says."""
-    for name, data in every.items():
+    for name, data in settings.clusters.items():
         count, least = len(data.hosts), _LEAST[data.topology]
         if count < least or (data.topology == "pair" and count > 2):
             yield Refusal(
@@ -229,7 +240,9 @@ def _cluster_targets(settings: Settings) -> Refusals:
                 f"targets.{name}.cluster names an unknown cluster",
                 found=repr(target.cluster),
                 allowed=", ".join(settings.clusters) or "none: there is no key clusters",
+                remedy=spelling_hint(target.cluster, settings.clusters),
             )
+            continue
         members = settings.clusters[target.cluster].hosts
         if settings.name not in members:
             yield Refusal(
@@ -239,8 +252,9 @@ def _cluster_targets(settings: Settings) -> Refusals:
             )
 
 
-def _fabric(fabric: Fabric) -> Refusals:
+def _fabric(settings: Settings) -> Refusals:
     """Contradictions in the data of the fast link."""
+    fabric = settings.fabric
     networks: dict[str, str] = {}
     for name, text in fabric.interfaces.items():
         network = str(ipaddress.ip_interface(text).network)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import ipaddress
 import math
 import re
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 
 from lockstep.core.findings import CODES, FATAL
 from lockstep.files.managed_file import BACKUP_ACCOUNT, GATEWAY_ACCOUNT, OPERATORS_GROUP
-from lockstep.onhost.core.schema import Refusal, Rule, between, like
+from lockstep.onhost.core.schema import Refusal, Rule, between, like, spelling_hint
 
 #: Words that switch.sh itself takes.
 RESERVED = frozenset({"none", "last", "status", "log", "wait", "cancel", "help"})
@@ -420,8 +419,7 @@ BuildVariable = Annotated[
 def _known_code(code: str) -> Refusal | None:
     if code in CODES:
         return None
-    near = difflib.get_close_matches(code, CODES - FATAL, n=1)
-    remedy = f"Did you mean {near[0]!r}?" if near else "Remove it: nothing is waived by it."
+    remedy = spelling_hint(code, CODES - FATAL, "Remove it: nothing is waived by it.")
     return Refusal("is the code of no finding", allowed=_CODES_SHOWN, remedy=remedy)
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from lockstep.core.errors import RecipeError
+from lockstep.core.errors import LockstepError, RecipeError, gather_faults, raise_all
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
 from lockstep.onhost.core import schema
@@ -163,22 +163,25 @@ def parse(text: str, path: Path) -> Recipe:
 def load_catalogue(*directories: Path) -> dict[str, Recipe]:
     """Every ``*.yaml`` of the folders by name; a later folder may not repeat a name.
 
-    RecipeError where a folder is missing, a recipe is wrong, or two files share a name.
+    LockstepError of every folder that is missing, recipe that is wrong, or name of two files.
     """
     recipes: dict[str, Recipe] = {}
+    faults: list[LockstepError] = []
     for directory in directories:
         if not Path(directory).is_dir():
-            raise RecipeError("the recipe folder does not exist", where=str(directory))
+            faults.append(RecipeError("the recipe folder does not exist", where=str(directory)))
         for path in sorted(Path(directory).glob("*.yaml")):
-            recipe = load(path)
-            if recipe.name in recipes:
-                raise RecipeError(
-                    f"recipe {recipe.name!r} exists twice",
-                    where=str(path),
-                    found=f"also in {recipes[recipe.name].path}",
-                    remedy="Rename one of the files.",
-                )
-            recipes[recipe.name] = recipe
+            with gather_faults(faults):
+                recipe = load(path)
+                if recipe.name in recipes:
+                    raise RecipeError(
+                        f"recipe {recipe.name!r} exists twice",
+                        where=str(path),
+                        found=f"also in {recipes[recipe.name].path}",
+                        remedy="Rename one of the files.",
+                    )
+                recipes[recipe.name] = recipe
+    raise_all(faults)
     return {name: with_siblings(recipe, recipes.values()) for name, recipe in recipes.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -10,9 +11,9 @@ from pyinfra import host, logger, state
 from pyinfra.api import operation
 from pyinfra.operations.util.files import generate_color_diff
 
-from lockstep.files.managed_file import ManagedFile
-from lockstep.files.tree import Folder, changes
-from tasks import remote
+from lockstep.files.managed_file import PROGRAMS, ManagedFile
+from lockstep.files.tree import Difference, Folder, changes
+from tasks import log_filter, remote
 from tasks.facts import host as facts
 from tasks.remote import Commands
 
@@ -40,8 +41,7 @@ def write_tree(
     if not todo:
         host.noop(f"{len(files)} files are as they should be")
         return
-    for path, before, after in todo.differences:
-        _show(path, before, after)
+    _show(todo.differences)
     yield remote.write(
         {
             "folders": [asdict(folder) for folder in todo.folders],
@@ -51,12 +51,20 @@ def write_tree(
     )
 
 
-def _show(path: str, before: str | None, after: str | None) -> None:
-    word = "create" if before is None else "remove" if after is None else "modify"
-    logger.info(f"{host.print_prefix}will {word} {path}")
-    if state.config.DIFF:
-        for line in generate_color_diff(_lines(before), _lines(after)):
-            logger.info(f"  {line}")
+def _show(differences: Sequence[Difference]) -> None:
+    """Name each path, but of our programs their number; with --diff all, with what differs."""
+    programs: Counter[str] = Counter()
+    for path, before, after in differences:
+        word = "create" if before is None else "remove" if after is None else "modify"
+        if path.startswith(f"{PROGRAMS}/") and not state.config.DIFF and log_filter.is_on():
+            programs[word] += 1
+            continue
+        logger.info(f"{host.print_prefix}will {word} {path}")
+        if state.config.DIFF:
+            for line in generate_color_diff(_lines(before), _lines(after)):
+                logger.info(f"  {line}")
+    for word, count in programs.items():
+        logger.info(f"{host.print_prefix}will {word} {count} file(s) in {PROGRAMS}")
 
 
 def _lines(text: str | None) -> list[Any]:

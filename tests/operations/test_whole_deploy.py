@@ -105,7 +105,7 @@ def test_where_no_host_can_be_asked_the_run_ends_there_with_the_reasons(wiped: S
     assert done.returncode == 1
     assert "no host can be asked what it is; nothing was touched on any host" in done.stderr
     assert done.stderr.count("python3: not found") == 2
-    assert "Traceback" not in done.stderr and "Starting operation" not in done.stderr
+    assert "Traceback" not in done.stderr and "Beginning operation run" not in done.stderr
 
 
 def test_hosts_of_one_cloned_image_are_refused_before_any_change_on_any(wiped: Site) -> None:

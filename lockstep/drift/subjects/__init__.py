@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from lockstep.core.errors import InventoryError
 from lockstep.drift.subjects import (
     accounts,
     docker,
@@ -24,7 +23,9 @@ from lockstep.drift.subjects import (
 from lockstep.drift.subjects.kind import Expectation, Kind, Seen
 from lockstep.files.sent import Reader, named
 from lockstep.host.intended import Intended
+from lockstep.inventory.refusals import Refusals
 from lockstep.inventory.settings import Settings
+from lockstep.onhost.core.schema import Refusal, spelling_hint
 
 _SUBJECTS = (
     *(
@@ -48,15 +49,15 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def refuse_unknown_kinds(settings: Settings) -> None:
-    """InventoryError where `differs` of a host names no kind of fact."""
+def unknown_kinds(settings: Settings) -> Refusals:
+    """Refuse what `differs` of a host names and is no kind of fact."""
     for pattern in settings.differs:
         if not any(pattern.startswith(f"{kind} ") for kind in KINDS):
-            raise InventoryError(
+            yield Refusal(
                 "differs names no kind of fact",
-                where=settings.name,
                 found=repr(pattern)[:60],
                 allowed="KIND ITEM as `lockstep diff` shows it: " + ", ".join(sorted(KINDS)),
+                remedy=spelling_hint(pattern.rpartition(" ")[0], KINDS),
             )
 
 

@@ -12,7 +12,7 @@ import datetime
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
@@ -80,14 +80,39 @@ def like(pattern: str, fault: str, allowed: str, **more: Any) -> Rule:
     return Rule(fault, re.compile(pattern, re.ASCII).fullmatch, allowed, **more)
 
 
-def one_of(names: Iterable[str]) -> Rule:
+def one_of(names: Iterable[str]) -> Callable[[Any], Refusal | None]:
     """A rule for text that is one of some names, where these are no `Literal`."""
     allowed = tuple(names)
-    return Rule("is not known", allowed.__contains__, ", ".join(allowed))
+    return lambda value: None if value in allowed else _refusal_of_unknown(value, allowed)
+
+
+def _refusal_of_unknown(value: Any, allowed: Sequence[str]) -> Refusal:
+    hint = spelling_hint(value, allowed) if isinstance(value, str) else ""
+    return Refusal("is not known", _shown(value), ", ".join(allowed), hint)
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """The known name that a mistyped one is most like, "" for none."""
+    import difflib  # Programs on a host start without it.
+
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), "")
+
+
+def spelling_hint(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """The hint at the known name that a mistyped one is most like; ``otherwise`` for none."""
+    near = nearest_name(name, known)
+    return f"Did you mean {near!r}?" if near else otherwise
 
 
 #: Beside `str` in `Annotated`: text of several lines, kept as it is.
 LINES = Rule("holds a NUL character", lambda text: "\0" not in text)
+
+
+class _Faults(Exception):
+    """The errors about a value and its parts, in their order."""
+
+    def __init__(self, every: Sequence[Exception]) -> None:
+        self.every = every
 
 
 class Place(NamedTuple):
@@ -112,10 +137,15 @@ class Place(NamedTuple):
         where = f"{self.file}:{line}" if line else self.where
         return self._replace(key=(self.key + step).removeprefix("."), where=where)
 
-    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> Exception:
+    def fault(self, fault: str, found: str, allowed: str = "", remedy: str = "") -> _Faults:
         """The error about the value at this place."""
         what, where = f"{self.key or 'the value'} {fault}", self.where or self.file
-        return self.error(what, where=where, found=found, allowed=allowed, remedy=remedy)
+        return _Faults([self.error(what, where=where, found=found, allowed=allowed, remedy=remedy)])
+
+
+def first_fault(faults: Sequence[Exception]) -> Exception:
+    """The first of several errors."""
+    return faults[0]
 
 
 def build(
@@ -142,12 +172,29 @@ def build(
     Raises:
         error: an unknown key, a missing key, a value of the wrong type, or one that breaks a rule.
     """
-    return _build(cls, values, Place(where, key, error, strict), implied or {})
+    try:
+        return _build(cls, values, Place(where, key, error, strict), implied or {})
+    except _Faults as wrong:
+        raise first_fault(wrong.every) from None
 
 
-def convert(hint: Any, value: Any, *, where: str, key: str, error: Fault) -> Any:
-    """``value`` as the type ``hint`` says; arguments and errors as for `build`."""
-    return _convert(hint, value, Place(where, key, error))
+def convert(
+    hint: Any,
+    value: Any,
+    *,
+    where: str,
+    key: str,
+    error: Fault,
+    of_all: Callable[[Sequence[Any]], Exception] = first_fault,
+) -> Any:
+    """``value`` as the type ``hint`` says; arguments and errors as for `build`.
+
+    `of_all` makes the error that is raised of all that there are.
+    """
+    try:
+        return _convert(hint, value, Place(where, key, error))
+    except _Faults as wrong:
+        raise of_all(wrong.every) from None
 
 
 def hints(cls: type) -> dict[str, Any]:
@@ -162,44 +209,55 @@ _hints: dict[type, dict[str, Any]] = {}
 
 def unknown_key(name: str, known: Any, *, where: str, inside: str = "", error: Fault) -> Exception:
     """The error for a key that nothing reads, with the nearest key that something reads."""
-    import difflib  # Programs on a host start without it.
-
-    near = difflib.get_close_matches(name, list(known), n=1)
     return error(
         f"unknown key {name!r}" + (f" in {inside}" if inside else ""),
         where=where,
         allowed=", ".join(sorted(known)),
-        remedy=f"Did you mean {near[0]!r}?" if near else "Remove it, or correct its name.",
+        remedy=spelling_hint(name, known, "Remove it, or correct its name."),
     )
 
 
 def _build(cls: type[T], values: Any, at: Place, implied: Mapping[str, Any]) -> T:
     if not isinstance(values, Mapping):
-        raise at.fault("must be a mapping", _shown(values))
+        switched = values is True and "enabled" in hints(cls)
+        remedy = 'Write {"enabled": True}.' if switched else ""
+        raise at.fault("must be a mapping", _shown(values), remedy=remedy)
     at = at._replace(yaml=hasattr(values, "lines"))
     known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
     allowed = [name for name in known if name not in implied]
+    wrong: list[Exception] = []
     for name in values:
         if at.strict and name not in allowed:
             where = at.at(str(name), values).where or at.file
-            raise unknown_key(str(name), allowed, where=where, inside=at.key, error=at.error)
+            more = {"inside": at.key, "where": where}
+            wrong.append(unknown_key(str(name), allowed, error=at.error, **more))
+    mistyped = bool(wrong)
     types_of = hints(cls)
     taken, missing = dict(implied), []
     for name in allowed:
         here = at.at(name, values)
         default = known[name].default is not MISSING or known[name].default_factory is not MISSING
         if name in values and not (at.yaml and default and values[name] is None):
-            taken[name] = _convert(types_of[name], values[name], here)
+            taken[name] = _convert_part(types_of[name], values[name], here, wrong)
         elif not default:
             missing.append(here.key)
-    if missing:
+    # One that is not known may be it.
+    if missing and not mistyped:
         keys = ", ".join(missing)
-        raise at.error(
-            f"{keys} {'is' if len(missing) == 1 else 'are'} missing",
-            where=at.where or at.file,
-            remedy=f"Add {keys}.",
-        )
+        what = f"{keys} {'is' if len(missing) == 1 else 'are'} missing"
+        wrong.append(at.error(what, where=at.where or at.file, remedy=f"Add {keys}."))
+    if wrong:
+        raise _Faults(wrong)
     return cls(**taken)
+
+
+def _convert_part(hint: Any, value: Any, at: Place, wrong: list[Exception]) -> Any:
+    """One of several values; its errors are added to `wrong`, and it is then None."""
+    try:
+        return _convert(hint, value, at)
+    except _Faults as found:
+        wrong += found.every
+        return None
 
 
 def _convert(hint: Any, value: Any, at: Place) -> Any:
@@ -212,26 +270,36 @@ def _convert(hint: Any, value: Any, at: Place) -> Any:
         return _one_of(arguments, value, at)
     if origin is Literal:
         if value not in arguments or isinstance(value, bool):
-            raise at.fault("is not known", _shown(value), ", ".join(arguments))
+            raise at.fault(*_refusal_of_unknown(value, arguments))
         return value
     if is_dataclass(hint):
         return _build(typing.cast(type, hint), value, at, {})
     if origin is tuple:
         if isinstance(value, str) or not isinstance(value, list | tuple):
-            raise at.fault("must be a list", _shown(value))
-        return tuple(
-            _convert(arguments[0], item, at.at(_label(item, index)))
+            listed = isinstance(value, str) and not at.yaml and f"{_shown(value)},"
+            remedy = f"Write ({listed}): the comma makes it a list." if listed else ""
+            raise at.fault("must be a list", _shown(value), remedy=remedy)
+        wrong: list[Exception] = []
+        items = tuple(
+            _convert_part(arguments[0], item, at.at(_label(item, index)), wrong)
             for index, item in enumerate(value)
         )
+        if wrong:
+            raise _Faults(wrong)
+        return items
     if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
         if not isinstance(value, Mapping):
             raise at.fault("must be a mapping", _shown(value))
         if arguments[1] is Any:
             return value
-        found = {}
+        found: dict[Any, Any] = {}
+        wrong = []
         for name, item in value.items():
             here = at.at(str(name), value)
-            found[_convert(arguments[0], str(name), here)] = _convert(arguments[1], item, here)
+            key = _convert_part(arguments[0], str(name), here, wrong)
+            found[key] = _convert_part(arguments[1], item, here, wrong)
+        if wrong:
+            raise _Faults(wrong)
         return found
     return _scalar(hint, value, at)
 

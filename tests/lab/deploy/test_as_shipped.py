@@ -137,7 +137,7 @@ def test_what_somebody_else_made_is_refused_and_then_taken_over_on_purpose(
     assert done.code == 1
     assert "error not-ours: there is a container chat without the label lockstep.unit" in said
     assert "error not-ours: there is a volume chat without the label lockstep.unit" in said
-    assert "Starting operation" not in done.output
+    assert "Beginning operation run" not in done.output
     # Its name is not enough on the host either.
     gone = foreign.run("sudo /usr/bin/python3 /usr/local/lib/lockstep stop-container chat")
     assert gone.code == 1

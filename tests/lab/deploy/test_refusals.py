@@ -58,7 +58,7 @@ def test_nothing_was_touched_on_either_host(refused: tuple[Deployed, bool]) -> N
     done, same = refused
     assert done.code == 1
     assert "nothing was touched on any host" in " ".join(done.output.split())
-    assert "Starting operation" not in done.output
+    assert "Beginning operation run" not in done.output
     assert same
 
 

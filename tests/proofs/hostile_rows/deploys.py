@@ -45,7 +45,7 @@ def docker_deploy(site: Site) -> str:
 def docker_mid_deploy(site: Site, fault: str, heal: str) -> str:
     site.one.root("rm -f /data/scripts/llm/start-mistral.sh")
     deploy = site.start()
-    deploy.says("Starting operation")
+    deploy.says("Beginning operation run")
     site.one.root(fault)
     try:
         done = deploy.end(BOUND_S)
@@ -166,7 +166,7 @@ def dpkg_lock(site: Site) -> str:
 def ssh_lost(site: Site, fault: str, right: Iterable[int]) -> str:
     spoil(site)
     deploy = site.start()
-    deploy.says("Starting operation")
+    deploy.says("Beginning operation run")
     site.one.begin(f"sudo -n sh -c {shlex.quote(fault)}")
     done = deploy.end(BOUND_DEPLOY)
     said = done.output[-600:]

@@ -214,7 +214,7 @@ def during_deploy(site: Site) -> str:
     target = "mistral" if site.hot == "qwen" else "qwen"
     site.one.root(f"rm -f {SWITCH.replace('switch.sh', 'start-mistral.sh')}")
     deploy = site.start()
-    deploy.says("Starting operation")
+    deploy.says("Beginning operation run")
     answer = site.switch(target)
     done = deploy.end(BOUND_DEPLOY)
     expect(answer.code == 0 and done.code == 0, f"{short(answer)}; deploy {done.output[-300:]}")

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from a_snapshot import KEY, copied, host, judged, named, only, perfect
 
-from lockstep.core.errors import InventoryError
 from lockstep.drift.compare import Host, differences, fixable, shown
 from lockstep.drift.hosts import Asked, over_ssh
 from lockstep.drift.hosts import read as read_answer
 from lockstep.drift.report import DRIFT, SAME, UNKNOWN, of_host
-from lockstep.drift.subjects import KINDS, environments, expected, questions, refuse_unknown_kinds
+from lockstep.drift.subjects import KINDS, environments, expected, questions, unknown_kinds
 from lockstep.drift.subjects.kind import Seen
 from lockstep.fleet.hosts import Answer
 from lockstep.fleet.login import Login
@@ -357,8 +356,12 @@ def test_what_a_host_says_to_be_its_own_is_no_drift_but_for_what_the_deploy_asks
 
 
 def test_a_kind_that_does_not_exist_cannot_be_a_host_s_own() -> None:
-    with pytest.raises(InventoryError, match="differs names no kind of fact; found 'packages'"):
-        refuse_unknown_kinds(host("spark2", differs=("packages",)).plan.settings)
+    this = host("spark2", differs=("packages", "apt package htop", "apt packge htop"))
+    found = list(unknown_kinds(this.plan.settings))
+    assert [(each.found, each.remedy) for each in found] == [
+        ("'packages'", ""),
+        ("'apt packge htop'", "Did you mean 'apt package'?"),
+    ]
 
 
 def test_the_password_of_sudo_goes_through_standard_input_alone(

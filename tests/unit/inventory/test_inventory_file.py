@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError, paragraph
 from lockstep.files import templating
 from lockstep.inventory import inventory_file as inventory
@@ -26,6 +28,7 @@ PYINFRA = Path(sys.executable).with_name("pyinfra")
 PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
+SHIPPED = "mistral-small-4-119b-nvfp4-vllm-fork"
 END = "Nothing was contacted and nothing was changed.\n"
 
 NAMES = ", ".join(sorted({item.name for item in fields(Settings)} - {"name"}))
@@ -148,7 +151,9 @@ CASES = {
         host='{"webui": {"port": True}}',
     ),
     "a text where a list belongs": Case(
-        "site.py:2: operators must be a list; found 'me'.", host='{"operators": "me"}'
+        "site.py:2: operators must be a list; found 'me'. Write ('me',): the comma makes it a "
+        "list.",
+        host='{"operators": "me"}',
     ),
     "a list where a mapping belongs": Case(
         "site.py:2: targets must be a mapping; found [].", host='{"targets": []}'
@@ -226,7 +231,9 @@ CASES = {
         f"all.py:{LAST_LINE + 1}: key 'q' stands twice in one mapping. "
         "Keep one of them; a target can be bound only once.",
         file="group_data/all.py",
-        text='targets = {"q": {}, "q": {}}\n',
+        text='targets = {"q": {"recipe": "a"}, "q": {"recipe": RECIPE, "unit": "q"}}\n'.replace(
+            "RECIPE", repr(SHIPPED)
+        ),
     ),
     "unknown recipe": Case(
         "site.py:2: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
@@ -628,8 +635,136 @@ def test_all_mistakes_are_named_at_once_each_with_its_line(repository: Path) -> 
         inventory.load(path)
     lines = str(no.value).split("\n")
     assert [line.partition(";")[0].partition(" Allowed")[0] for line in lines] == [
-        "site.py:4: unknown key 'ssh_usr'. Did you mean 'ssh_user'?",
         "site.py:1: monitoring must be a mapping",
+        "site.py:4: unknown key 'ssh_usr'. Did you mean 'ssh_user'?",
         "site.py:8: operators must be a list",
         "3 mistakes.",
+    ]
+
+
+MANY = f"""\
+from lockstep.deploy.checked import checked
+operatrs = ("me",)
+targets = None
+_target = {{"recipe": "{SHIPPED}", "unit": "q"}}
+_near = "{SHIPPED}"[:-1]
+site = checked(
+    __file__,
+    [
+        (
+            "127.0.0.1",
+            {{
+                "ssh_port": 22,
+                "operatrs": ("me",),
+                "copy_port": 80,
+                "firewall": {{"open": "tcp/80", "ssh_ports": (0,)}},
+                "fabric_address": "10.77.0.300",
+                "gateway": {{"bind": "0.0.0.0", "peers": ("127.0.0.3",)}},
+                "sources": {{"hub": "huggingface.co"}},
+                "boot": "nightly",
+                "accept_licences": ("apache-2.0",),
+                "differs": ("apt packge htop",),
+                "backup": {{"enabled": True, "to": ("twin",), "to": ("twin",)}},
+                "targets": {{
+                    "q": _target,
+                    "r": {{**_target, "recipe": _near}},
+                    "s": {{**_target, "unit": "s", "port": 99, "sense": "answrs"}},
+                    "t": {{**_target, "unit": "t", "cluster": "pair", "aliases": ("q",)}},
+                    "u": {{"recipe": "{SHIPPED}", "unit": "u", "image": "a/b:1"}},
+                }},
+            }},
+        ),
+        ("127.0.0.2", {{"lock": "other.lock.yaml", "waive": ("clok",)}}),
+        ("127.0.0.2", {{"lock": "other.lock.yaml"}}),
+    ],
+)
+"""
+
+# In the order of the file: of each line the beginning of what is said.
+SAID = """\
+site.py: pyinfra would take 'operatrs' for a group of hosts
+site.py: the hosts of one inventory have one lock
+site.py:3: nothing reads 'targets' at the top of an inventory
+site.py:13: unknown key 'operatrs'. Did you mean 'operators'? Allowed: accept_licences,
+site.py:14: copy_port is not a port for it; found 80
+site.py:15: firewall.ssh_ports[0] is not a port; found 0
+site.py:15: firewall.open must be a list; found 'tcp/80'. Write ('tcp/80',): the comma makes it
+site.py:16: fabric_address is not an address; found '10.77.0.300'
+site.py:17: gateway.bind is open to other machines without TLS
+site.py:17: gateway.peers of 127.0.0.1 names hosts that the inventory does not have
+site.py:18: sources.hub is not an address; found 'huggingface.co'
+site.py:19: boot names no target; found 'nightly'
+site.py:20: accept_licences[0] is no licence that SPDX or a recipe names; found 'apache-2.0'. Did
+site.py:21: differs names no kind of fact; found 'apt packge htop'. Did you mean 'apt package'?
+site.py:22: key 'to' stands twice in one mapping
+site.py:25: targets.r.unit is used twice; found 'q', also in targets.q
+site.py:25: targets.r.recipe names an unknown recipe; found 'NEAR'. Did you mean 'SHIPPED'?
+site.py:26: targets.s.port is not a port for it; found 99
+site.py:26: targets.s.sense is not known; found 'answrs'. Did you mean 'answers'? Allowed: answers,
+site.py:27: targets.t.cluster names an unknown cluster; found 'pair'
+site.py:27: targets.t.port: port 8000 is used twice; found also by targets.q.port
+site.py:27: targets.t.aliases[0] is the name of something else; found 'q': targets.q
+site.py:28: targets.u.image is given, but its recipe runs in the venv engine; found 'a/b:1'
+site.py:33: a host is listed twice; found 127.0.0.2
+""".replace("NEAR", SHIPPED[:-1]).replace("SHIPPED", SHIPPED)
+
+
+def begun(said: str) -> list[str]:
+    """Each mistake of an output as far as `SAID` has it; its lines are filled to the terminal."""
+    found = re.split(r" (?=site\.py(?::\d+)?: )", f" {' '.join(said.split())}")[1:]
+    lengths = [len(line) for line in SAID.splitlines()]
+    return [text[:length] for text, length in zip(found, lengths, strict=True)]
+
+
+def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = repository / "inventories/site.py"
+    path.write_text(MANY)
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "-i", str(path)])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert begun(said) == SAID.splitlines()
+    assert said.endswith(f"\n24 mistakes.\n{END}")
+
+
+@pytest.mark.slow
+def test_pyinfra_names_all_of_them_too(repository: Path) -> None:
+    path = repository / "inventories/site.py"
+    path.write_text(MANY)
+    done = deploy(repository, path)
+    assert begun(done.stderr) == SAID.splitlines()
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+
+
+def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:
+    """A login of a server whose address is wrong, a boot into a target that is, its cluster."""
+    path = repository / "inventories/site.py"
+    path.write_text(
+        "_pair = {'pair': {'hosts': ('10.0.0.1', '10.0.0.2')}}\n"
+        f"_q = {{'recipe': '{SHIPPED}', 'unit': 'q', 'cluster': 'pair'}}\n"
+        "site = [\n"
+        "    ('10.0.0.1', {\n"
+        "        'source': {'python_index': 'http://index.lan/simple'},\n"
+        "        'logins': {'http://index.lan': {'file': '~/login'}},\n"
+        "        'boot': 'q',\n"
+        "        'clusters': _pair,\n"
+        "        'fabric_address': 'nowhere!',\n"
+        "        'targets': {'q': {**_q, 'prot': 8000}, 'r': {**_q, 'unit': 'r', 'recipe': 'x'}},\n"
+        "    }),\n"
+        "    ('10.0.0.2', {'clusters': {'piar': 1}, 'boot': 'r'}),\n"
+        "]\n"
+    )
+    with pytest.raises(InventoryError) as no:
+        inventory.load(path)
+    lines = str(no.value).split("\n")
+    assert [line.partition(";")[0].partition(" Allowed")[0] for line in lines] == [
+        "site.py:5: unknown key 'source'. Did you mean 'sources'?",
+        "site.py:9: fabric_address is not an address",
+        "site.py:10: unknown key 'prot' in targets.q. Did you mean 'port'?",
+        "site.py:10: targets.r.recipe names an unknown recipe",
+        "site.py:12: clusters.piar must be a mapping",
+        "site.py:12: boot names no target",
+        "6 mistakes.",
     ]

@@ -141,7 +141,7 @@ def test_version_1_is_refused_and_says_what_to_change() -> None:
         ("model: a/b\nmin_nodes: 0\n", "whole number of Sparks"),
         ("model: a/b\nmin_nodes: true\n", "min_nodes must be a whole number"),
         ("model: a/b\nmin_nodes: 3\nmax_nodes: 2\n", "larger than max_nodes"),
-        ("model: a/b\nruntime: vlm\n", "allowed: llama-cpp, sglang"),
+        ("model: a/b\nruntime: vlm\n", "Did you mean 'vllm'? Allowed: llama-cpp, sglang"),
         ("model: --trust\n", "Hugging Face id"),
         ("model: org/..\n", "Hugging Face id"),
         ("model: /models/../x\n", "Hugging Face id"),

@@ -254,7 +254,9 @@ def test_what_cannot_be_resolved_leaves_the_lock_alone(
 
 def test_two_locks_in_one_inventory_are_refused() -> None:
     one, two = spark("spark1", lock="a.lock.yaml"), spark("spark2", lock="b.lock.yaml")
-    with pytest.raises(LockstepError, match="spark1, spark2: the hosts of one inventory have one"):
+    with pytest.raises(
+        LockstepError, match=r"'a\.lock\.yaml' of spark1 and 'b\.lock\.yaml' of spark2"
+    ):
         inventories.lock_path(Path("some.py"), [one, two])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -27,6 +27,13 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Switched:
+    """What may be on."""
+
+    enabled: bool = False
+
+
+@dataclass(frozen=True)
 class Data:
     """One field of each kind."""
 
@@ -38,6 +45,7 @@ class Data:
     size: Annotated[Size, Implied({"unit": "GiB"})] | None = None
     text: str = "default"
     kept: Mapping[str, Any] = field(default_factory=dict)
+    switched: Switched = field(default_factory=Switched)
 
 
 def read(values: Any) -> Data:
@@ -57,7 +65,17 @@ def test_values_become_what_their_fields_say() -> None:
         ({"port": 10}, "port is not a port; found 10; allowed: 1 to 9."),
         ({"port": True}, "port must be a whole number; found True."),
         ({"ports": [2, 0]}, "ports[1] is not a port; found 0; allowed: 1 to 9."),
-        ({"ports": "2"}, "ports must be a list; found '2'."),
+        (
+            {"ports": "2"},
+            "ports must be a list; found '2'. Write ('2',): the comma makes it a list.",
+        ),
+        ({"ports": 2}, "ports must be a list; found 2."),
+        ({"switched": True}, 'switched must be a mapping; found True. Write {"enabled": True}.'),
+        ({"size": True}, "size must be a mapping; found True."),
+        (
+            {"shape": "rign"},
+            "shape is not known; found 'rign'. Did you mean 'ring'? Allowed: pair, ring.",
+        ),
         (
             {"words": {"a": "B"}},
             "words.a is no word; found 'B'; allowed: small letters. Shorten it.",
@@ -87,6 +105,29 @@ def test_what_does_not_fit_is_refused_with_its_key(values: Any, said: str) -> No
     with pytest.raises(InventoryError) as refused:
         read(values)
     assert str(refused.value) == f"site.py: {said}"
+
+
+def test_all_faults_are_for_whoever_asks_for_them_and_the_first_for_others() -> None:
+    values = {
+        **{"prt": 1, "port": 10, "ports": [0, 1, 99], "words": {"A": "B", "b": "c"}},
+        **{"size": {"unit": "GB"}, "text": 1},
+    }
+    said: list[str] = []
+
+    def of_all(faults: Sequence[InventoryError]) -> Exception:
+        said.extend(fault.what for fault in faults)
+        return faults[-1]
+
+    with pytest.raises(InventoryError, match="text must be text"):
+        schema.convert(Data, values, where="site.py", key="", error=InventoryError, of_all=of_all)
+    assert said == [
+        *("unknown key 'prt'", "port is not a port", "ports[0] is not a port"),
+        *("ports[2] is not a port", "words.A is no word", "words.A is no word"),
+        # What is missing may be what is mistyped.
+        *("unknown key 'unit' in size", "text must be text"),
+    ]
+    with pytest.raises(InventoryError, match="unknown key 'prt'"):
+        read(values)
 
 
 def test_a_file_of_yaml_gives_lines_and_what_has_no_value_is_absent() -> None:
