@@ -91,7 +91,7 @@ def _usual(weights: Weights, recipes: Mapping[str, Recipe]) -> Recipe:
     if not own:
         raise RecipeError(
             f"no recipe of the catalogue names an image of {weights.engine.title}",
-            remedy="Write the recipe by hand (docs/recipes.md).",
+            remedy="Write the recipe by hand (`lockstep help recipes`).",
         )
     image = Counter(each.container for each in own).most_common(1)[0][0]
     return next(each for each in own if each.container == image)

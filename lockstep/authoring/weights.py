@@ -105,7 +105,7 @@ def read(
             "the repository is an adapter" if adapter else "no engine can load these weights",
             found="no config.json and no params.json",
             remedy="Name the repository of the model itself, or write the recipe by hand "
-            "(docs/recipes.md).",
+            "(`lockstep help recipes`).",
         )
     return Weights(repository, checkpoint, checkpoint.weight_bytes, chosen)
 

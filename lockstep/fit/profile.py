@@ -14,7 +14,7 @@ from lockstep.models.architecture import Architecture
 from lockstep.models.known_models import GIB
 from lockstep.recipes.sizing import Serving
 
-SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11 (docs/evidence/cuda.md)"
+SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11 (`lockstep help evidence/cuda`)"
 # The sampler of the first runner holds logits in 16 and in 32 bits, probabilities and noise: 14
 # bytes for each sequence and word, read in its code. With a draft 30, fitted; so is the rest.
 _SAMPLED, _DRAFTED, _SAMPLER = 14, 30, 0.19e9

@@ -234,7 +234,7 @@ def _bind(written: Recipe, folder: Path, site: _Site) -> None:
     for line in lines:
         click.echo(f"\nTo bind it, in {line.file}, at {line.key}:\n    {line.text}")
     if written.min_nodes > 1:
-        click.echo(f"Its cluster has {written.min_nodes} Sparks: docs/cluster.md.")
+        click.echo(f"Its cluster has {written.min_nodes} Sparks: `lockstep help cluster`.")
 
 
 def _bound(line: place.Line, inventory: Path) -> bool:

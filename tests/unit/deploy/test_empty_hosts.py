@@ -69,7 +69,7 @@ def test_the_place_of_its_backups_is_named() -> None:
     found["spark2"] = replace(found["spark2"], known=True)
     assert lines_of(found)[-1] == (
         "  chats: in its backups (sftp:anna@nas.local:/volume1); "
-        "`lockstep backup restore` brings them back (docs/backup.md)"
+        "`lockstep backup restore` brings them back (`lockstep help backup`)"
     )
 
 
