@@ -22,7 +22,6 @@ from lockstep.onhost.core import schema
 from lockstep.recipes.recipe_file import load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
-REPOSITORY = Path(__file__).resolve().parents[2]
 _SHARED_FOLDER = "inventories"
 _RECIPES = "recipes"
 Host = tuple[str, Mapping[str, Any]]
@@ -91,7 +90,7 @@ def read(path: Path, hosts: Sequence[Host]) -> tuple[HostPlan, ...]:
     faults: list[LockstepError] = []
     for name, data in hosts:
         try:
-            plans.append(plan(name, {**shared, **data}, origins[name], folder))
+            plans.append(plan(name, {**shared, **data}, origins[name], folder=folder))
         except LockstepError:
             # Where each key stands is looked for only now.
             lines = {key: _place(path, name, key, file) for key, file in origins[name].items()}
@@ -104,7 +103,7 @@ def _faults(
     name: str, data: Mapping[str, Any], lines: Mapping[str, str], folder: Path
 ) -> Sequence[LockstepError]:
     try:
-        plan(name, data, lines, folder)
+        plan(name, data, lines, folder=folder)
     except Mistakes as found:
         return found.every
     except LockstepError as fault:
@@ -198,7 +197,8 @@ def plan(
     name: str,
     data: Mapping[str, Any],
     origin: Mapping[str, str] | None = None,
-    folder: Path = REPOSITORY,
+    *,
+    folder: Path,
 ) -> HostPlan:
     """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
 

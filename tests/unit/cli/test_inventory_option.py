@@ -16,8 +16,8 @@ from lockstep.cli import deploy, inventory_option, lock, plan
 from lockstep.cli.inventory_option import find_inventory
 from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.inventory_file import REPOSITORY
 
+REPOSITORY = Path(__file__).parents[3]
 #: Every command that has hosts to work on, and what else it must be given.
 COMMANDS: dict[str, str] = {
     **dict.fromkeys(("adopt", "alert test", "backup check", "backup list", "backup now"), ""),
