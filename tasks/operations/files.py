@@ -12,9 +12,9 @@ from pyinfra.operations.util.files import generate_color_diff
 
 from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import Folder, changes
-from tasks import remote
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 
 @operation()

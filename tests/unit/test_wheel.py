@@ -88,7 +88,7 @@ def begun(installed: Installed) -> subprocess.CompletedProcess[str]:
 def expected() -> dict[str, bytes]:
     """Path in the wheel → content, of everything that a checkout reads."""
     found = {
-        f"lockstep/{name}" if name in ("templates", "catalogue", "docs") else name: ROOT / name
+        "lockstep" if name == "lockstep" else f"lockstep/{name}": ROOT / name
         for name in ("lockstep", "tasks", "templates", "catalogue", "docs")
     }
     files = {
@@ -115,7 +115,7 @@ def test_every_file_that_a_checkout_reads_is_in_the_wheel_and_nothing_besides(wh
 def test_it_runs_without_a_checkout(installed: Installed) -> None:
     done = installed.run("lockstep", "--version")
     assert (done.returncode, done.stderr) == (0, "")
-    where = installed.run("python", "-c", "import lockstep, tasks; print(lockstep, tasks)")
+    where = installed.run("python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)")
     assert str(ROOT) not in where.stdout + where.stderr
     helps = installed.run("lockstep", "--help")
     assert (helps.returncode, helps.stderr) == (0, "")
