@@ -1,3 +1,3 @@
 """pyinfra reads this first. The import is all that Lockstep needs of it."""
 
-import tasks.start  # noqa: F401
+import lockstep.tasks.start  # noqa: F401

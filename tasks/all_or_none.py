@@ -8,8 +8,8 @@ from pyinfra import logger
 from pyinfra.api.state import BaseStateCallback
 
 from lockstep.onhost.records.deploys import DONE
-from tasks import deploy_lock, report
-from tasks.facts import host as facts
+from lockstep.tasks import deploy_lock, report
+from lockstep.tasks.facts import host as facts
 
 
 def of_run(state: Any) -> list[Any]:

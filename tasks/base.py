@@ -16,10 +16,10 @@ from lockstep.system.base_files import (
     tools_environment,
 )
 from lockstep.system.folders import folders
+from lockstep.tasks import run
+from lockstep.tasks.operations import files, secrets, services, system
 from lockstep.units import tls_unit
 from lockstep.units.variants import unit_names
-from tasks import run
-from tasks.operations import files, secrets, services, system
 
 
 def in_containers(this: Intended) -> list[str]:

@@ -26,7 +26,7 @@ from lockstep.deploy.beats import Beats
 from lockstep.files import sent
 from lockstep.fleet.hosts import WAIT, WHAT
 from lockstep.onhost.records.deploys import DONE, Deploy
-from tasks.facts import host as facts
+from lockstep.tasks.facts import host as facts
 
 #: Group data by which hosts keep what a deploy brought only together.
 ALL = "all"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks import run
-from tasks.operations import engine
+from lockstep.tasks import run
+from lockstep.tasks.operations import engine
 
 
 @deploy("PyTorch")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks import run
-from tasks.operations import fabric as operations
+from lockstep.tasks import run
+from lockstep.tasks.operations import fabric as operations
 
 
 @deploy("Fabric")

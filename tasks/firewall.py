@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.firewall import RULES
-from tasks import run
-from tasks.operations import files
-from tasks.operations import firewall as operations
+from lockstep.tasks import run
+from lockstep.tasks.operations import files
+from lockstep.tasks.operations import firewall as operations
 
 
 @deploy("Firewall")

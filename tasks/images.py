@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks import run
-from tasks.operations import artefacts, image_engines
+from lockstep.tasks import run
+from lockstep.tasks.operations import artefacts, image_engines
 
 
 @deploy("Images")

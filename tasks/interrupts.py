@@ -6,10 +6,10 @@ from pyinfra import host
 
 from lockstep.deploy.events import Interrupts
 from lockstep.deploy.questions import SYSTEM_UNITS
+from lockstep.tasks import base, events, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations import rollout, services
 from lockstep.units.variants import unit_names
-from tasks import base, events, run
-from tasks.facts import host as facts
-from tasks.operations import rollout, services
 
 _HOT = "ruler.models"
 

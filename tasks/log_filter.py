@@ -11,7 +11,7 @@ from typing import Any
 
 from pyinfra import logger
 
-from tasks import events
+from lockstep.tasks import events
 
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 # As pyinfra 3.10 says it. In other words its lines are there again, and none of another kind goes.

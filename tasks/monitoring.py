@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.monitoring import stack
-from tasks import run
-from tasks.operations import services as operations
-from tasks.operations import system
+from lockstep.tasks import run
+from lockstep.tasks.operations import services as operations
+from lockstep.tasks.operations import system
 
 
 @deploy("Monitoring")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks import interrupts, run
+from lockstep.tasks import interrupts, run
 
 
 @deploy("Preflight")

@@ -13,8 +13,8 @@ from pyinfra.context import ctx_host
 
 from lockstep.files import sent
 from lockstep.files.managed_file import command
-from tasks import deploy_lock, log_filter, report
-from tasks.facts import host as facts
+from lockstep.tasks import deploy_lock, log_filter, report
+from lockstep.tasks.facts import host as facts
 
 #: What an operation yields.
 Commands: TypeAlias = Generator[StringCommand | FunctionCommand, None, None]

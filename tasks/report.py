@@ -16,7 +16,7 @@ from pyinfra.api.state import BaseStateCallback
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy.events import Over
 from lockstep.deploy.summary import HostOutcome, render
-from tasks import connection, events
+from lockstep.tasks import connection, events
 
 _outcomes: dict[str, HostOutcome] = {}
 _left_out: list[str] = []

@@ -34,9 +34,9 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.logins import logged_in
 from lockstep.lock import lockfile, pins
 from lockstep.lock.wanted import wanted
+from lockstep.tasks import all_or_none, connection, deploy_lock, events, log_filter, report, turns
+from lockstep.tasks.facts import host as facts
 from lockstep.units.tls_unit import GIVEN
-from tasks import all_or_none, connection, deploy_lock, events, log_filter, report, turns
-from tasks.facts import host as facts
 
 
 class Refusal(PyinfraError):

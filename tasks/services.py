@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.deploy.questions import JOB_UNITS
+from lockstep.tasks import deploy_lock, run
+from lockstep.tasks.operations import engine, generations, rollout, secrets
+from lockstep.tasks.operations import services as operations
 from lockstep.units.variants import unit_names
-from tasks import deploy_lock, run
-from tasks.operations import engine, generations, rollout, secrets
-from tasks.operations import services as operations
 
 
 @deploy("Services")

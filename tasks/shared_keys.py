@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra import host, state
 from pyinfra.api import deploy
 
-from tasks import run
-from tasks.operations import shared_keys as operations
+from lockstep.tasks import run
+from lockstep.tasks.operations import shared_keys as operations
 
 
 @deploy("Keys")

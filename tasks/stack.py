@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra import config
 
-from tasks import (
+from lockstep.tasks import (
     base,
     connection,
     engine,

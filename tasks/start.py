@@ -22,7 +22,7 @@ from lockstep.deploy.checked import must_be_python  # noqa: E402
 
 must_be_python(sys.argv[1:])
 
-from tasks import events  # noqa: E402
+from lockstep.tasks import events  # noqa: E402
 
 events.listen()
 

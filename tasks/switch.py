@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks import run
-from tasks.operations import cluster_rollout
-from tasks.operations import services as operations
+from lockstep.tasks import run
+from lockstep.tasks.operations import cluster_rollout
+from lockstep.tasks.operations import services as operations
 
 
 @deploy("Switch")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
-from tasks.operations import generations
-from tasks.operations import verify as operations
+from lockstep.tasks.operations import generations
+from lockstep.tasks.operations import verify as operations
 
 
 @deploy("Verify")

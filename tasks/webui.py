@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.files.managed_file import command
-from tasks import run
-from tasks.operations import secrets
-from tasks.operations import services as operations
+from lockstep.tasks import run
+from lockstep.tasks.operations import secrets
+from lockstep.tasks.operations import services as operations
 
 
 @deploy("Open WebUI")

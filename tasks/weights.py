@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyinfra.api import deploy
 
 from lockstep.system.folders import HUB_TOKEN
-from tasks import run
-from tasks.operations import artefacts
+from lockstep.tasks import run
+from lockstep.tasks.operations import artefacts
 
 
 @deploy("Weights")

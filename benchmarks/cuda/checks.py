@@ -10,10 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import page
+from benchmarks.cuda import REPOSITORY, page
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.server import Environment
-from lockstep.inventory.inventory_file import REPOSITORY
 from lockstep.inventory.settings import Expected
 from lockstep.onhost.environment import engine_parts
 

@@ -11,13 +11,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.cuda import page, slower
+from benchmarks.cuda import REPOSITORY, page, slower
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.server import MODEL, Environment, Server, serving
 from lockstep.bench.client import Client
 from lockstep.bench.prompts import user
 from lockstep.bench.sample import Ask
-from lockstep.inventory.inventory_file import REPOSITORY
 
 # Large enough that the GPU, and not the processor, sets its pace.
 CASE = "qwen3-8b"

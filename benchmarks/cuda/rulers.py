@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import side_by_side
-from benchmarks.cuda import page
+from benchmarks.cuda import REPOSITORY, page
 from benchmarks.cuda.cases import CASES, command
 from benchmarks.cuda.server import MODEL, Environment, serving
-from lockstep.inventory.inventory_file import REPOSITORY
 
 CASE = "qwen3-8b"
 ROUNDS = 5

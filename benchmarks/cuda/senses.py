@@ -19,9 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cuda import page, questions
+from benchmarks.cuda import REPOSITORY, page, questions
 from benchmarks.cuda.server import MODEL, PORT, Environment, Server, serving
-from lockstep.inventory.inventory_file import REPOSITORY
 from lockstep.onhost.core.config import Target
 from lockstep.onhost.engine import openai_api, sense
 

@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--lessons", type=int, default=40000, help="questions to learn from")
     options = parser.parse_args()
-    texts = [file.read_text(encoding="utf-8") for file in sorted(options.texts.glob("*.md"))]
+    texts = [file.read_text(encoding="utf-8") for file in sorted(options.texts.rglob("*.md"))]
     dice = random.Random(1)
     torch.manual_seed(1)
     asked = [questions.any_of(dice) for _ in range(2000)]

@@ -1,42 +1,21 @@
-"""Where a new recipe goes: its name, its port, and the lines of the inventory that bind it."""
+"""The name, the file and the port of a new recipe."""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lockstep.core.errors import LockstepError, RecipeError
 from lockstep.fit.catalogue import Catalogue
 from lockstep.inventory.bound_targets import DASHBOARD_PORT, ENGINE_PORT_OFFSET
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.inventory_file import REPOSITORY
 from lockstep.recipes.recipe_file import Recipe, load
 from lockstep.recipes.sizing import serving
 
-#: Where all Sparks have their targets, unless an inventory says otherwise.
-USUAL_FILE = "group_data/all.py"
-# The defaults of an installation, which nobody edits: a key that is set replaces them as a whole.
-_INSTALLED = "lockstep/defaults.py"
 # The catalogue's begin here. Above are the ports behind doors of the gateway.
 _PORTS = range(30000, 31000)
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line for a file of the inventory.
-
-    Attributes:
-        file: The file, for people.
-        key: The key there that it belongs to.
-        text: The line.
-    """
-
-    file: str
-    key: str
-    text: str
 
 
 def recipe_name(given: str | None, model: str) -> str:
@@ -82,57 +61,6 @@ def free_port(folder: Path, catalogue: Catalogue, plans: Sequence[HostPlan]) -> 
     behind = {port + ENGINE_PORT_OFFSET for port in taken}
     ports = (port for port in _PORTS if not {port, port + ENGINE_PORT_OFFSET} & (taken | behind))
     return next(ports)
-
-
-def lines(
-    recipe: Recipe,
-    folder: Path,
-    plans: Sequence[HostPlan],
-    files: Mapping[str, str],
-    known: Collection[Path],
-) -> list[Line]:
-    """The lines that bind a recipe, in the order in which they are to be written.
-
-    Args:
-        recipe: The recipe, of a file in `folder`.
-        folder: Its folder.
-        plans: The hosts of the inventory, () where none is known.
-        files: Key of their data → the file that gives it.
-        known: Folders of recipes that the inventory reads already.
-    """
-    found, file = [], files.get("targets", USUAL_FILE)
-    if folder.resolve() not in known:
-        before = plans[0].settings.recipe_folders if plans else ()
-        words = " ".join(f'"{each}",' for each in (*before, _path_text(folder)))
-        where = files.get("recipe_folders", file)
-        shared = where.startswith("group_data")
-        text = f"recipe_folders = ({words})" if shared else f'"recipe_folders": ({words}),'
-        found.append(Line(where, "recipe_folders", text))
-    line = target_line(recipe, plans)
-    if file == _INSTALLED:
-        imported = "from lockstep.defaults import targets as _targets"
-        return [
-            *found,
-            Line(USUAL_FILE, "targets", f"{imported}\n    targets = {{**_targets, {line}}}"),
-        ]
-    return [*found, Line(file, "targets", line)]
-
-
-def target_line(recipe: Recipe, plans: Sequence[HostPlan] = ()) -> str:
-    """An entry of `targets`; of several hosts with a cluster of that size, where there is one."""
-    name = re.sub(r"[^a-z0-9_-]+", "-", recipe.name)
-    unit = f"{recipe.engine.name if recipe.engine else 'engine'}-{name}"[:64].rstrip("-")
-    clusters = plans[0].settings.clusters if plans else {}
-    large = (each for each in clusters if len(clusters[each].hosts) == recipe.min_nodes)
-    named = next(large, "NAME")
-    cluster = f', "cluster": "{named}"' if recipe.min_nodes > 1 else ""
-    return f'"{name}": {{"recipe": "{recipe.name}", "unit": "{unit}"{cluster}}},'
-
-
-def _path_text(folder: Path) -> str:
-    absolute = folder.resolve()
-    inside = absolute.is_relative_to(REPOSITORY)
-    return str(absolute.relative_to(REPOSITORY) if inside else absolute)
 
 
 def _of(plans: Iterable[HostPlan]) -> list[Recipe]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from lockstep.authoring.kin import Kin
-from lockstep.authoring.room import Room
+from lockstep.authoring.fitting_settings import FittingSettings
+from lockstep.authoring.related_recipes import RelatedRecipes
 from lockstep.authoring.weights import Weights
 from lockstep.models.known_models import Knowledge
 from lockstep.models.licences import canonical
@@ -35,19 +35,19 @@ class Draft:
 
     Attributes:
         weights: What is served, and by which engine.
-        kin: The recipes of the catalogue that it follows.
+        related: The recipes of the catalogue that are near to it.
         port: Port of its API.
         today: The day of the reading, ISO.
         knowledge: What the catalogue knows; of a checkpoint that it knows nothing is repeated.
-        room: Context, share and Sparks; None: not computed yet.
+        fitting: Context, share and Sparks; None: not computed yet.
     """
 
     weights: Weights
-    kin: Kin
+    related: RelatedRecipes
     port: int
     today: str
     knowledge: Knowledge
-    room: Room | None = None
+    fitting: FittingSettings | None = None
 
 
 def recipe_text(draft: Draft) -> str:
@@ -56,16 +56,17 @@ def recipe_text(draft: Draft) -> str:
     return "\n\n".join("\n".join(lines) for part in parts if (lines := list(part(draft)))) + "\n"
 
 
-def followed_words(kin: Kin) -> str:
-    """The recipe that it follows, for people; "" where it follows none."""
-    if kin.followed is None:
+def nearest_words(related: RelatedRecipes) -> str:
+    """The recipe that it takes after, for people; "" where there is none."""
+    if related.nearest is None:
         return ""
-    return kin.followed.name + ("" if kin.same else ", whose weights are stored otherwise")
+    otherwise = "" if related.same_storage else ", whose weights are stored otherwise"
+    return related.nearest.name + otherwise
 
 
 def parsers_missing(draft: Draft) -> bool:
     """Whether nobody knows its parsers; llama.cpp takes them from the chat template."""
-    return draft.kin.followed is None and draft.weights.scheme != "gguf"
+    return draft.related.nearest is None and draft.weights.scheme != "gguf"
 
 
 def guard_words(draft: Draft) -> str:
@@ -77,8 +78,8 @@ def guard_words(draft: Draft) -> str:
 
 
 def _head(draft: Draft) -> Iterator[str]:
-    weights, kin, room = draft.weights, draft.kin, draft.room
-    hosts = room.hosts if room else 1
+    weights, related, fitting = draft.weights, draft.related, draft.fitting
+    hosts = fitting.hosts if fitting else 1
     yield f"# Written by `lockstep recipe new` on {draft.today}, from {weights.at}."
     if parsers_missing(draft):
         types = ", ".join(weights.checkpoint.types) or "none stated"
@@ -88,11 +89,12 @@ def _head(draft: Draft) -> Iterator[str]:
     yield f"model: {_scalar(weights.model)}"
     yield f"model_revision: {_scalar(weights.checkpoint.revision)}"
     yield f"runtime: {weights.engine.runtimes[0]}"
-    if kin.started.container:
-        yield f"# The image of recipe {kin.started.name}."
-        yield f"container: {kin.started.container}"
+    if related.starter.container:
+        yield f"# The image of recipe {related.starter.name}."
+        yield f"container: {related.starter.container}"
     else:
-        yield f"# Without `container`, as recipe {kin.started.name}: the engine of the host's venv."
+        as_that = f"as recipe {related.starter.name}"
+        yield f"# Without `container`, {as_that}: the engine of the host's venv."
     yield f"min_nodes: {hosts}"
     yield f"max_nodes: {hosts}"
 
@@ -121,41 +123,41 @@ def _defaults(draft: Draft) -> Iterator[str]:
 
 def _settings(draft: Draft) -> Iterator[tuple[str, Any, str]]:
     """Key, value and comment of each of `defaults`."""
-    engine, kin, room = draft.weights.engine, draft.kin, draft.room
+    engine, related, fitting = draft.weights.engine, draft.related, draft.fitting
     yield "host", "127.0.0.1", ""
     yield "port", draft.port, ""
-    if room and room.tensor > 1:
-        yield "tensor_parallel", room.tensor, ""
-    if room and room.pipeline > 1:
-        yield "pipeline_parallel", room.pipeline, ""
+    if fitting and fitting.tensor > 1:
+        yield "tensor_parallel", fitting.tensor, ""
+    if fitting and fitting.pipeline > 1:
+        yield "pipeline_parallel", fitting.pipeline, ""
     if engine.share:
-        share = room.share if room else None
-        yield "gpu_memory_utilization", share or 0.5, _share_words(room) if room else ""
-    if room and room.context:
-        yield "max_model_len", room.context, _context_words(room)
+        share = fitting.share if fitting else None
+        yield "gpu_memory_utilization", share or 0.5, _share_words(fitting) if fitting else ""
+    if fitting and fitting.context:
+        yield "max_model_len", fitting.context, _context_words(fitting)
     elif not engine.share:
         # It takes the memory of its whole context at its start.
         yield "max_model_len", _UNKNOWN_CONTEXT, "Ours: how much memory a token takes is not known."
     if engine.share:
         yield "max_num_seqs", _SEQUENCES, "Ours: people on one Spark are few."
-    followed = kin.followed
-    origin = f"Of recipe {followed_words(kin)}." if followed else ""
-    if followed and kin.same and "moe_backend" in followed.defaults:
-        yield "moe_backend", followed.defaults["moe_backend"], f"The freeze guard. {origin}"
-    for key, value in kin.values.items():
+    nearest = related.nearest
+    origin = f"Of recipe {nearest_words(related)}." if nearest else ""
+    if nearest and related.same_storage and "moe_backend" in nearest.defaults:
+        yield "moe_backend", nearest.defaults["moe_backend"], f"The freeze guard. {origin}"
+    for key, value in related.family_values.items():
         yield key, value, origin
 
 
-def _share_words(room: Room) -> str:
-    fit = room.fit
+def _share_words(fitting: FittingSettings) -> str:
+    fit = fitting.fit
     least = f"needs {rounded_up(fit.needs_gib)} GiB available at its start"
     if fit.budget_gib is None:
         return f"Computed: {least}."
     return f"Computed: at most {fit.budget_gib:.1f} GiB, and {least}."
 
 
-def _context_words(room: Room) -> str:
-    fit = room.fit
+def _context_words(fitting: FittingSettings) -> str:
+    fit = fitting.fit
     if fit.sequence_gib is None:
         return ""
     room_for = f"with room for {fit.sequences} such"
@@ -163,15 +165,15 @@ def _context_words(room: Room) -> str:
 
 
 def _env(draft: Draft) -> Iterator[str]:
-    followed = draft.kin.followed
-    if followed and draft.kin.same and (given := freeze_guard.variables(followed)):
-        yield f"# Of recipe {followed.name}."
+    nearest = draft.related.nearest
+    if nearest and draft.related.same_storage and (given := freeze_guard.variables(nearest)):
+        yield f"# Of recipe {nearest.name}."
         yield "env:"
         yield from (f"  {key}: {json.dumps(value)}" for key, value in given.items())
 
 
 def _command(draft: Draft) -> Iterator[str]:
-    engine, kin = draft.weights.engine, draft.kin
+    engine, related = draft.weights.engine, draft.related
     words = [" ".join(engine.entries[0])]
     if engine.positional_model:
         words[0] += " {model}"
@@ -181,24 +183,28 @@ def _command(draft: Draft) -> Iterator[str]:
     for key, value, _ in _settings(draft):
         if value is not False:
             words.append(f"{engine.spellings(key)[0]} {{{key}}}")
-    said = serve_command(kin.followed or kin.started)
-    words += [flag for flag in _SWITCHES if flag in said and (kin.values or flag not in _OF_TOOLS)]
+    said = serve_command(related.nearest or related.starter)
+    words += [
+        flag
+        for flag in _SWITCHES
+        if flag in said and (related.family_values or flag not in _OF_TOOLS)
+    ]
     yield "command: |"
     yield from (f"  {'  ' * bool(index)}{word} \\" for index, word in enumerate(words[:-1]))
     yield f"    {words[-1]}"
 
 
 def _executor(draft: Draft) -> Iterator[str]:
-    started = draft.kin.started
-    if started.container and started.executor_config:
-        yield f"# Of recipe {started.name}."
+    starter = draft.related.starter
+    if starter.container and starter.executor_config:
+        yield f"# Of recipe {starter.name}."
         yield "executor_config:"
-        yield from _indented(started.executor_config)
+        yield from _indented(starter.executor_config)
 
 
 def _block(draft: Draft) -> Iterator[str]:
-    weights, checkpoint, kin = draft.weights, draft.weights.checkpoint, draft.kin
-    followed = kin.followed
+    weights, checkpoint, related = draft.weights, draft.weights.checkpoint, draft.related
+    nearest = related.nearest
     yield "lockstep:"
     yield f"  engine: {weights.engine.name}"
     if checkpoint.experts is not None:
@@ -212,14 +218,14 @@ def _block(draft: Draft) -> Iterator[str]:
     if checkpoint.template == "alternating":
         yield "  # Its chat template refuses two messages of one role in a row."
         yield "  merges_roles: false"
-    elif followed and followed.lockstep.merges_roles is not None:
-        yield f"  # Of recipe {followed.name}."
-        yield f"  merges_roles: {_scalar(followed.lockstep.merges_roles)}"
+    elif nearest and nearest.lockstep.merges_roles is not None:
+        yield f"  # Of recipe {nearest.name}."
+        yield f"  merges_roles: {_scalar(nearest.lockstep.merges_roles)}"
     if checkpoint.licence and checkpoint.licence != "other":
         yield f"  licence: {_scalar(canonical(checkpoint.licence) or checkpoint.licence)}"
         yield f"  licence_source: {_scalar(f'tag of {weights.at}, read {draft.today}')}"
-    if followed and followed.lockstep.ulimits:
-        yield f"  ulimits: {json.dumps(dict(followed.lockstep.ulimits))}"
+    if nearest and nearest.lockstep.ulimits:
+        yield f"  ulimits: {json.dumps(dict(nearest.lockstep.ulimits))}"
     yield from _checkpoint(draft)
 
 

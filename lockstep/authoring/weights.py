@@ -11,21 +11,12 @@ from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.repository import of_hub
 from lockstep.models import gguf
 from lockstep.models.checkpoint import Checkpoint
+from lockstep.models.quantisation import scheme_of
 from lockstep.onhost.engines import ENGINES, Engine
 
 _NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([\w.-]+))?(?:@([\w./-]+))?", re.ASCII)
 _OF_GGUF = next(name for name, engine in ENGINES.items() if engine.weights == "file")
 _USUAL = next(name for name, engine in ENGINES.items() if engine.usual)
-# How a way to store weights is called, by words in what a checkpoint or a recipe says of it.
-_SCHEMES = (
-    ("gguf", ("gguf",)),
-    ("nvfp4", ("nvfp4",)),
-    ("mxfp4", ("mxfp4",)),
-    ("int4", ("int4", "awq", "gptq", "auto-round", "autoround", "w4a16")),
-    ("fp8", ("fp8", "float-quantized")),
-    ("int4", ("pack-quantized",)),
-    ("none", ("none", "bfloat16", "bf16", "float16", "fp16")),
-)
 
 
 @dataclass(frozen=True)
@@ -47,18 +38,13 @@ class Weights:
     @property
     def scheme(self) -> str:
         """How they are stored: nvfp4, mxfp4, fp8, int4, gguf, "none" for not quantised, or ""."""
-        return "gguf" if gguf.MARK in self.model else scheme(self.checkpoint.quantisation or "")
+        said = self.checkpoint.quantisation or ""
+        return "gguf" if gguf.MARK in self.model else scheme_of(said)
 
     @property
     def at(self) -> str:
         """The repository with the beginning of its commit, for people."""
         return f"{self.checkpoint.model} at {(self.checkpoint.revision or '')[:7]}"
-
-
-def scheme(text: str) -> str:
-    """One word for how weights are stored, "" for a way that has none here."""
-    said = text.lower()
-    return next((name for name, words in _SCHEMES if any(word in said for word in words)), "")
 
 
 def read(
@@ -105,7 +91,7 @@ def read(
             "the repository is an adapter" if adapter else "no engine can load these weights",
             found="no config.json and no params.json",
             remedy="Name the repository of the model itself, or write the recipe by hand "
-            "(docs/recipes.md).",
+            "(`lockstep help recipes`).",
         )
     return Weights(repository, checkpoint, checkpoint.weight_bytes, chosen)
 

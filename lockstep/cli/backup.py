@@ -23,7 +23,7 @@ _HOSTS = click.argument("host", nargs=-1)
 
 @click.group()
 def backup() -> None:
-    """Backups of what each Spark alone has (docs/backup.md)."""
+    """Backups of what each Spark alone has (`lockstep help backup`)."""
 
 
 @backup.command()
@@ -124,7 +124,7 @@ def _with_backup(inventory: Path, names: Sequence[str]) -> list[Host]:
             "no backup is made",
             where=str(inventory),
             found=", ".join(lacking),
-            remedy='Set `backup` to {"enabled": True} (docs/backup.md), and deploy.',
+            remedy='Set `backup` to {"enabled": True} (`lockstep help backup`), and deploy.',
         )
     return found
 

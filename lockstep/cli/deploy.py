@@ -133,13 +133,13 @@ def _end(
         at = course.step or "checks"
         yield f"Ended by Ctrl-C at: {at}. `{command}` goes on from there."
     elif course.failed and not course.refused:
-        yield from closing.failed(course, view.tail, command)
+        yield from closing.failure(course, view.tail, command)
     elif code or course.refused or course.over is None:
-        yield from map(paragraph, closing.ended(course, view.tail[""]))
+        yield from map(paragraph, closing.unexplained_end(course, view.tail[""]))
     elif dry:
-        yield from closing.dry(course, log, keep_hot)
+        yield from closing.dry_run(course, log, keep_hot)
     else:
-        yield from closing.done(course, typed, time.monotonic())
+        yield from closing.success(course, typed, time.monotonic())
 
 
 def _short_path(path: Path) -> str:

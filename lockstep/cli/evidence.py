@@ -33,7 +33,7 @@ def evidence(inventory: Path, output: Path, limit: tuple[str, ...], ask_sudo_pas
     It runs one command on each host, on all at once. It only reads, and needs neither a deploy nor
     a lock. FOLDER gets a page and the same as JSON; no run replaces the files of another.
     Passwords, tokens, keys, serial numbers, addresses, and names of hosts and people are left out.
-    docs/evidence.md describes the files.
+    `lockstep help evidence` describes the files.
 
     Exit codes: 0 done; 1 a host or a part of one is missing; 2 wrong use or no host answered.
     """

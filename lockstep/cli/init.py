@@ -53,8 +53,10 @@ def init(hosts: tuple[str, ...], user: str | None, folder: Path) -> int:
     found = {name: _data(name, user) for name in hosts}
     if len(found) < len(hosts):
         raise InventoryError("a host is named twice", found=" ".join(hosts))
+    home = inventory_file.folder_of(folder / _INVENTORY)
+    shared = inventory_file.group_data(folder / _INVENTORY)
     for name, data in found.items():
-        inventory_file.plan(name, {**inventory_file.group_data(folder / _INVENTORY), **data})
+        inventory_file.plan(name, {**shared, **data}, folder=home)
     files = _files(found)
     if all(_text(folder / name) == text for name, text in files.items()):
         click.echo(f"{folder}/ has these files already; only the Sparks are looked at.\n")
@@ -117,23 +119,23 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _look(inventory: Path) -> bool:
-    """Print what is seen of each host; whether nothing is missing."""
+    """Print what each host is; whether nothing is missing."""
     every, _ = choose(inventory)
     downloads = plan.make(inventory).hosts[0].downloads
     pins = first_look.expected(every, downloads)
     weights = sum(item.size or 0 for item in downloads) / 1e9
     good = True
-    for seen in at_once(partial(first_look.look, pins=pins), every):
-        missing = has_errors(seen.findings)
+    for found in at_once(partial(first_look.look, pins=pins), every):
+        missing = has_errors(found.findings)
         good = good and not missing
         state = "something is missing" if missing else f"ready for {weights:.1f} GB of weights"
-        click.echo(f"{seen.host}: {state}" + (f" ({seen.what})" if seen.what else ""))
-        _print(seen)
+        click.echo(f"{found.host}: {state}" + (f" ({found.what})" if found.what else ""))
+        _print(found)
     return good
 
 
-def _print(seen: first_look.Seen) -> None:
-    for item in seen.findings:
+def _print(found: first_look.Readiness) -> None:
+    for item in found.findings:
         mark = "missing" if item.severity == "error" else "warning"
         indented(f"{mark}: {item.message}")
         indented(f"→ {item.remedy}", 4)

@@ -11,11 +11,12 @@ import click
 from click.core import ParameterSource
 
 from lockstep.core.errors import InventoryError
-from lockstep.inventory.inventory_file import REPOSITORY
 
 VARIABLE = "LOCKSTEP_INVENTORY"
 _ALONE, _FOLDER = Path("inventory.py"), Path("inventories")
-_OURS = REPOSITORY / _FOLDER / "spark.py"
+# Where somebody works in a checkout, its own inventory is meant.
+_CHECKOUT = Path(__file__).resolve().parents[2]
+_OURS = _CHECKOUT / _FOLDER / "spark.py"
 _SAY = f"Name it with -i FILE, or set {VARIABLE}."
 
 
@@ -62,8 +63,8 @@ def find_inventory(given: Path | None = None) -> Path:
     several = sorted(path for path in _FOLDER.glob("*.py") if not path.stem.startswith("lab"))
     if len(several) == 1:
         return several[0]
-    if Path.cwd().is_relative_to(REPOSITORY) and _OURS.is_file():
-        return _OURS.relative_to(Path.cwd()) if Path.cwd() == REPOSITORY else _OURS
+    if Path.cwd().is_relative_to(_CHECKOUT) and _OURS.is_file():
+        return _OURS.relative_to(Path.cwd()) if Path.cwd() == _CHECKOUT else _OURS
     if several:
         names = ", ".join(map(str, several))
         raise InventoryError("more than one inventory is here", found=names, remedy=_SAY)

@@ -12,7 +12,7 @@ from lockstep.cli.shared import DONE, INTERRUPTED, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
 
 _OWN = (
-    *("adopt", "backup", "bench", "cluster", "deploy", "diff", "evidence", "gc", "init"),
+    *("adopt", "backup", "bench", "cluster", "deploy", "diff", "evidence", "gc", "help", "init"),
     *("lock", "log", "model", "plan", "recipe", "remove", "rollback", "status", "switch"),
 )
 _COMMANDS = {
@@ -29,7 +29,9 @@ _EVERY_DAY = (
 GROUPS = {
     "Every day": _EVERY_DAY,
     "Models": ("plan", "recipe", "model", "adopt", "bench", "client", "lock"),
-    "Care and trouble": (*("backup", "gc", "remove", "cluster", "alert", "blackbox", "evidence"),),
+    "Care and trouble": (
+        *("help", "backup", "gc", "remove", "cluster", "alert", "blackbox", "evidence"),
+    ),
     "For developers": ("lab",),
 }
 

@@ -16,7 +16,7 @@ from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, print_json
 from lockstep.core.terminal import console
 from lockstep.fleet import status_view
 from lockstep.fleet.hosts import choose
-from lockstep.fleet.watching import SILENT_S, Seen, Watching, watching
+from lockstep.fleet.watching import SILENT_S, SparkState, Watching, watching
 
 _REFRESH_S = 1.0
 
@@ -40,32 +40,32 @@ def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) 
     _, chosen = choose(inventory, limit)
     with watching(chosen) as sparks:
         # Two looks make a rate.
-        seen = sparks.until(
+        states = sparks.until(
             lambda all_: all(each.fault or each.looks > 1 for each in all_.values()), SILENT_S
         )
-        for name, each in seen.items():
+        for name, each in states.items():
             if each.facts is None and not each.fault:
-                seen[name] = Seen(fault=f"no answer within {SILENT_S:.0f} s")
+                states[name] = SparkState(fault=f"no answer within {SILENT_S:.0f} s")
         if watch:
-            seen = _watched(sparks, as_json)
+            states = _watched(sparks, as_json)
         elif as_json:
-            print_json(_data(seen))
+            print_json(_data(states))
         else:
             output = console()
-            output.print(status_view.screen(seen, min(output.width, 100)))
-    return code(seen)
+            output.print(status_view.screen(states, min(output.width, 100)))
+    return code(states)
 
 
-def code(seen: Mapping[str, Seen]) -> int:
+def code(states: Mapping[str, SparkState]) -> int:
     """The exit code of all together."""
-    there = [each for each in seen.values() if each.is_deployed_to]
+    there = [each for each in states.values() if each.is_deployed_to]
     if any(each.fault or each.facts is None for each in there):
         return UNUSABLE
-    broken = len(there) < len(seen) or any(each.facts["problems"] for each in there if each.facts)
+    broken = len(there) < len(states) or any(each.facts["problems"] for each in there if each.facts)
     return FINDINGS if broken else DONE
 
 
-def _watched(sparks: Watching, as_json: bool) -> dict[str, Seen]:
+def _watched(sparks: Watching, as_json: bool) -> dict[str, SparkState]:
     output = console()
     try:
         if as_json:
@@ -81,5 +81,7 @@ def _watched(sparks: Watching, as_json: bool) -> dict[str, Seen]:
         return sparks.all()
 
 
-def _data(seen: Mapping[str, Seen]) -> dict[str, Any]:
-    return {name: {"facts": each.facts, "fault": each.fault or None} for name, each in seen.items()}
+def _data(states: Mapping[str, SparkState]) -> dict[str, Any]:
+    return {
+        name: {"facts": each.facts, "fault": each.fault or None} for name, each in states.items()
+    }

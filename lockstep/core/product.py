@@ -12,6 +12,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 # Resolved, so that messages name a file as a reader of the checkout finds it.
 CATALOGUE = (_PACKAGE / "catalogue").resolve()
 TEMPLATES = (_PACKAGE / "templates").resolve()
+#: What `lockstep help` shows.
+DOCS = (_PACKAGE / "docs").resolve()
 #: What `lockstep init` gives to an owner.
 OWNER = TEMPLATES / "owner"
 #: Group data that every host has: `from lockstep.defaults import targets`.

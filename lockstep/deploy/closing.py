@@ -26,7 +26,7 @@ _UNREACHED = re.compile(
 )
 
 
-def done(course: Course, typed: Callable[..., str], now: float) -> Iterator[str]:
+def success(course: Course, typed: Callable[..., str], now: float) -> Iterator[str]:
     """The models that serve, how to start one, page and chat; before them what people must know.
 
     Args:
@@ -77,7 +77,7 @@ def _host(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
-def empty(event: Empty) -> Iterator[str]:
+def empty_host(event: Empty) -> Iterator[str]:
     """A host on which nothing is, and what comes there from where."""
     said = "was deployed to before, and nothing of it is there" if event.known else "is new"
     yield f"{event.host} {said}: this deploy builds it"
@@ -103,7 +103,7 @@ def interruptions(found: Sequence[Interrupts], keep_hot: bool = False) -> Iterat
         yield f"  {each.host}: {each.model} is hot: {then}{asked}"
 
 
-def dry(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -> Iterator[str]:
+def dry_run(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -> Iterator[str]:
     """The changes and interruptions of a deploy that only looks.
 
     Args:
@@ -124,7 +124,7 @@ def dry(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -> It
         yield "The files are named in the log; --diff shows what differs in them."
 
 
-def failed(course: Course, tail: Mapping[str, Sequence[str]], command: str) -> Iterator[str]:
+def failure(course: Course, tail: Mapping[str, Sequence[str]], command: str) -> Iterator[str]:
     """The step, the host, the last lines that matter, and the remedy.
 
     Args:
@@ -139,7 +139,7 @@ def failed(course: Course, tail: Mapping[str, Sequence[str]], command: str) -> I
     yield from (*remarks(outcomes), *failures(outcomes, command))
 
 
-def ended(course: Course, lines: Sequence[str]) -> Iterator[str]:
+def unexplained_end(course: Course, lines: Sequence[str]) -> Iterator[str]:
     """Why a run ended that said nothing of its end: its last lines, and the remedy."""
     if course.refused:
         yield from course.refused.splitlines()

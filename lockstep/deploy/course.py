@@ -67,16 +67,16 @@ class Downloads:
     """
 
     each: dict[tuple[str, str], Progress] = field(default_factory=dict)
-    _seen: dict[tuple[str, str], deque[tuple[float, float]]] = field(default_factory=dict)
+    _samples: dict[tuple[str, str], deque[tuple[float, float]]] = field(default_factory=dict)
     _newest: float = 0.0
 
     def take(self, host: str, progress: Progress, now: float) -> None:
         """Note how far one is."""
         self.each[host, progress.what] = progress
-        seen = self._seen.setdefault((host, progress.what), deque())
-        seen.append((now, progress.have))
-        while now - seen[0][0] > _SPEED_OF_S:
-            seen.popleft()
+        samples = self._samples.setdefault((host, progress.what), deque())
+        samples.append((now, progress.have))
+        while now - samples[0][0] > _SPEED_OF_S:
+            samples.popleft()
         self._newest = now
 
     @property
@@ -94,15 +94,16 @@ class Downloads:
         """Bytes in a second, None while nobody can tell."""
         # Each by its own clock: together, what one host has told and another not yet would count.
         speeds = [
-            max(0.0, seen[-1][1] - seen[0][1]) / (seen[-1][0] - seen[0][0])
-            for seen in self._seen.values()
-            if self._newest - seen[-1][0] < _TOLD_S and seen[-1][0] - seen[0][0] >= _SPEED_FROM_S
+            max(0.0, samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
+            for samples in self._samples.values()
+            if self._newest - samples[-1][0] < _TOLD_S
+            and samples[-1][0] - samples[0][0] >= _SPEED_FROM_S
         ]
         return sum(speeds) if speeds else None
 
     def left_s(self, now: float) -> float | None:
         """Seconds from now until all is there, None while nobody can tell."""
-        first = min((seen[0][0] for seen in self._seen.values()), default=self._newest)
+        first = min((samples[0][0] for samples in self._samples.values()), default=self._newest)
         if not self.speed or self._newest - first < _LEFT_FROM_S:
             return None
         # Hosts tell at intervals, and go on between them.

@@ -116,7 +116,7 @@ def _chats(host: Host) -> Iterator[str]:
     if backup.enabled and places:
         yield (
             f"chats: in its backups ({', '.join(map(str, places))}); "
-            "`lockstep backup restore` brings them back (docs/backup.md)"
+            "`lockstep backup restore` brings them back (`lockstep help backup`)"
         )
     else:
         yield "chats: Open WebUI begins without any; no backup of them lies elsewhere"

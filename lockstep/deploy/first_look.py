@@ -54,7 +54,7 @@ _UNREACHED = "Is it on, in this network, and does `ssh {to}` reach it?"
 
 
 @dataclass(frozen=True)
-class Seen:
+class Readiness:
     """One host: what it is, "" where it did not say; and what speaks against a deploy."""
 
     host: str
@@ -73,11 +73,11 @@ def expected(hosts: Sequence[Host], downloads: Sequence[Download]) -> Pins:
     return replace(pins, models=models)
 
 
-def look(host: Host, pins: Pins) -> Seen:
+def look(host: Host, pins: Pins) -> Readiness:
     """Log in to a host, try sudo, and judge it as preflight does; no secret is asked for."""
     answer = ask(host.login, ("sudo", "-n", "true"), limit_s=LIMIT_S)
     if answer.code == NO_CONNECTION:
-        return Seen(host.name, findings=[_no_login(host, answer)])
+        return Readiness(host.name, findings=[_no_login(host, answer)])
     sudo = not answer.fault and answer.code == 0
     this = Intended(host.plan, pins)
     question = {**preflight.questions(this.plan, pins), "packages": this.packages}
@@ -85,13 +85,13 @@ def look(host: Host, pins: Pins) -> Seen:
     found = [] if sudo else [_no_sudo(host)]
     if facts is None:
         remedy = "A Spark has Python 3.11 or later as python3."
-        return Seen(host.name, findings=[*found, _error(NO_ANSWER, host, fault, remedy)])
+        return Readiness(host.name, findings=[*found, _error(NO_ANSWER, host, fault, remedy)])
     if sudo:
         found += preflight.findings(this.plan, pins, {**facts, "foreign": {}})
     else:
         # The rest cannot be read without it.
         found += [*hardware.findings(this.plan, facts), *disks.findings(this.plan, pins, facts)]
-    return Seen(host.name, _what(host, facts), ordered(map(_warn_of_architecture, found)))
+    return Readiness(host.name, _what(host, facts), ordered(map(_warn_of_architecture, found)))
 
 
 def _warn_of_architecture(finding: Finding) -> Finding:

@@ -72,7 +72,7 @@ class Plain:
             self.ended(stage)
         match event:
             case events.Empty():
-                for text in closing.empty(event):
+                for text in closing.empty_host(event):
                     self.say(text)
             case events.Ready():
                 return self._agree(self.course.interrupts)

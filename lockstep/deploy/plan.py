@@ -103,7 +103,7 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
     planned: list[PlannedHost] = []
     standing: list[Finding] = []
     waived: list[Finding] = []
-    seen: set[str] = set()
+    earlier: set[str] = set()
     for host in (informed(each, record) for each in hosts):
         terms = replace(known, accepted=known.accepted | set(host.settings.accept_licences))
         found = [item for target in host.targets for item in _findings(host, target, record, terms)]
@@ -118,10 +118,10 @@ def plan_hosts(hosts: Sequence[HostPlan], record: Pins, known: Catalogue) -> Pla
                 host.name,
                 tuple(_target(host, target, record, known) for target in host.targets),
                 downloads,
-                tuple(item for item in downloads if item.what in seen),
+                tuple(item for item in downloads if item.what in earlier),
             )
         )
-        seen |= {item.what for item in downloads}
+        earlier |= {item.what for item in downloads}
     return Plan(tuple(planned), tuple(_merged(standing)), tuple(_merged(waived)))
 
 

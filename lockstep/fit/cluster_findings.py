@@ -11,7 +11,7 @@ from lockstep.fit.command_checks import Case
 from lockstep.models.architecture import Architecture
 from lockstep.recipes import flags
 
-_DOCS = "docs/cluster.md tells how."
+_DOCS = "`lockstep help cluster` tells how."
 
 
 def cluster_findings(case: Case) -> Iterator[Finding]:

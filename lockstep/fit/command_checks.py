@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from lockstep.core.findings import Finding
 from lockstep.fit.fit import UNSAID, Floors, model_of
 from lockstep.models.known_models import USUAL, Knowledge, Model
+from lockstep.models.quantisation import scheme_of
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -27,8 +28,8 @@ WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
 # What only an answer in words has a use for.
 _OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
-# How weights of 4 bits with activations of 16 are called that Marlin's kernels compute with.
-_W4A16 = ("mxfp4", "w4a16", "int4", "awq", "gptq", "autoround", "auto-round")
+# Weights of 4 bits with activations of 16 that Marlin's kernels compute with.
+_W4A16 = ("mxfp4", "int4")
 # What recipes of the catalogue ask for; sparkrun's own default is 10.24 GB. A bound that engines
 # do not fill: more is meant for data.
 _SHARED_GIB = 16
@@ -271,7 +272,7 @@ def _corrupting(case: Case) -> Iterator[Finding]:
             "Set speculative_num_draft_tokens to another number, and compare the answers.",
         )
     yield from _experts(case)
-    if not any(name in case.quantisation for name in _W4A16):
+    if scheme_of(case.quantisation) not in _W4A16:
         return
     for (flag, value), seen in case.engine.corrupting_w4a16.items():
         if flags.value_of(case.argv, (flag,)) == value:
@@ -344,9 +345,7 @@ def _engine(case: Case) -> Iterator[Finding]:
 
 def _unguarded(case: Case) -> Finding:
     """What a recipe means for the freeze guard that does not say whether its model has experts."""
-    message = (
-        "it is not stated whether the model is a mixture of experts, so the freeze guard is not"
-    )
+    unstated = "it is not stated whether the model is a mixture of experts, so the freeze guard"
     if case.recipe.model.startswith("/"):
         # No lock ever reads the config.json of a folder on a Spark.
         return case.error(

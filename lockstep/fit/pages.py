@@ -7,7 +7,7 @@ grow until the state fits, and what they have left over stays empty.
 Read in vLLM 0.26.0 and 0.32.0, 2026-11: `Platform._align_hybrid_block_size`,
 `unify_kv_cache_spec_page_size`, `_get_kv_cache_groups_uniform_page_size` and the specs'
 `max_memory_usage_bytes`. The functions of 0.26.0, called without a GPU, gave the same blocks for
-every start in ``docs/fit.md``.
+every start in ``docs/evidence/fit.md``.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Before it shares out a KV cache it runs one full step with all sequences, and keeps back the peak of
 that run. The peak is the largest of a few sums, and each belongs to one part of the run. Every
 figure is of vLLM 0.26.0 on one H200, read from its log or from PyTorch, 2026-11-22 to 2026-11-24;
-docs/cuda.md has the starts. What is said to be fitted holds for the kinds of model that were
-started, on one host. There is no answer for others.
+docs/evidence/cuda.md has the starts. What is said to be fitted holds for the kinds of model that
+were started, on one host. There is no answer for others.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lockstep.models.architecture import Architecture
 from lockstep.models.known_models import GIB
 from lockstep.recipes.sizing import Serving
 
-SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11 (docs/cuda.md)"
+SOURCE = "rules fitted to starts of vLLM 0.26.0 on an H200, 2026-11 (`lockstep help evidence/cuda`)"
 # The sampler of the first runner holds logits in 16 and in 32 bits, probabilities and noise: 14
 # bytes for each sequence and word, read in its code. With a draft 30, fitted; so is the rest.
 _SAMPLED, _DRAFTED, _SAMPLER = 14, 30, 0.19e9

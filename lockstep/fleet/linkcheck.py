@@ -19,14 +19,14 @@ class Told:
 
     Attributes:
         name: The cluster.
-        seen: Member → lines.
+        lines: Member → what was found of it.
         wrong: Lines that name a member and the remedy.
         silent: Member → why it could not be asked.
         proof: What the answers prove of the way that the ranks talk.
     """
 
     name: str
-    seen: Mapping[str, Sequence[str]]
+    lines: Mapping[str, Sequence[str]]
     wrong: Sequence[str] = field(default=())
     silent: Mapping[str, str] = field(default_factory=dict)
     proof: str = ""
@@ -77,8 +77,8 @@ def judged(group: Group, plans: Mapping[str, HostPlan], answers: Mapping[str, An
     if len(speeds - {None}) > 1:
         shown = ", ".join(f"{speed / 1000:g}" for speed in sorted(speeds - {None}))
         wrong.append(f"links of different speeds: {shown} Gbit/s. Remedy: look at the cables.")
-    seen = {name: list(_seen(answer, owners)) for name, answer in said.items()}
-    return Told(group.name, seen, tuple(wrong), silent, _proof(said))
+    lines = {name: list(_lines(answer, owners)) for name, answer in said.items()}
+    return Told(group.name, lines, tuple(wrong), silent, _proof(said))
 
 
 def _links(plan: HostPlan, answer: Mapping[str, Any]) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _nccl(plan: HostPlan, answer: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _seen(answer: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[str]:
+def _lines(answer: Mapping[str, Any], owners: Mapping[str, str]) -> Iterator[str]:
     for name, link in answer["links"].items():
         if link:
             speed = f"{link['speed'] / 1000:g} Gbit/s" if link["speed"] else "of unknown speed"

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from lockstep.fleet.watching import Seen
+from lockstep.fleet.watching import SparkState
 from lockstep.onhost.core import output, terminal
 
 Facts = Mapping[str, Any]
@@ -18,28 +18,28 @@ Line = tuple[str, str]
 _ENDS = {0: "done", 3: "its fallback is hot", 4: "no model is hot"}
 
 
-def screen(seen: Mapping[str, Seen], width: int) -> Table:
+def screen(states: Mapping[str, SparkState], width: int) -> Table:
     """All Sparks under each other: name, and lines beside it that wrap."""
     grid = Table(box=None, show_header=False, padding=(0, 2, 1, 0), pad_edge=False, width=width)
     grid.add_column(no_wrap=False, overflow="fold", max_width=max(8, width // 4), style="bold")
     grid.add_column(overflow="fold", ratio=1)
-    for name, each in seen.items():
+    for name, each in states.items():
         grid.add_row(name, Text("\n").join(Text(text, style) for style, text in lines(each)))
     return grid
 
 
-def lines(seen: Seen) -> Iterator[Line]:
+def lines(state: SparkState) -> Iterator[Line]:
     """What one Spark says, as (style, text)."""
-    if not seen.is_deployed_to:
-        yield "yellow", seen.fault
-    elif seen.fault:
-        yield "bold red", f"silent: {seen.fault}"
-    elif seen.facts is None:
+    if not state.is_deployed_to:
+        yield "yellow", state.fault
+    elif state.fault:
+        yield "bold red", f"silent: {state.fault}"
+    elif state.facts is None:
         yield "dim", "connecting"
-    if seen.facts is not None:
-        if seen.fault:
-            yield "", f"before, at {terminal.since(seen.facts['at'])}:"
-        yield from _said(seen.facts)
+    if state.facts is not None:
+        if state.fault:
+            yield "", f"before, at {terminal.since(state.facts['at'])}:"
+        yield from _said(state.facts)
 
 
 def _said(facts: Facts) -> Iterator[Line]:

@@ -24,7 +24,7 @@ _AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class SparkState:
     """What is known of one Spark.
 
     Attributes:
@@ -54,15 +54,15 @@ class _Spark:
         self._process: subprocess.Popen[str] | None = None
         self._over = threading.Event()
         self._heard = time.monotonic()
-        self._seen = Seen()
+        self._state = SparkState()
         threading.Thread(target=self._follow, daemon=True).start()
 
-    def seen(self) -> Seen:
+    def state(self) -> SparkState:
         """What is known now."""
-        seen, quiet = self._seen, time.monotonic() - self._heard
-        if quiet < SILENT_S or seen.fault:
-            return seen
-        return Seen(seen.facts, f"no answer for {quiet:.0f} s", seen.looks)
+        state, quiet = self._state, time.monotonic() - self._heard
+        if quiet < SILENT_S or state.fault:
+            return state
+        return SparkState(state.facts, f"no answer for {quiet:.0f} s", state.looks)
 
     def end(self) -> None:
         """Close the connection."""
@@ -79,7 +79,7 @@ class _Spark:
                 said = f"{self._argv[0]} cannot be run: {fault.strerror}"
                 if isinstance(fault, FileNotFoundError) and not self._remote:
                     said = NOT_DEPLOYED
-            self._change(Seen(self._seen.facts, said))
+            self._change(SparkState(self._state.facts, said))
             self._over.wait(_AGAIN_S)
 
     def _listen(self) -> str:
@@ -104,16 +104,16 @@ class _Spark:
                     said = line.strip() or said
                     continue
                 self._heard = time.monotonic()
-                self._change(Seen(facts, looks=self._seen.looks + 1))
+                self._change(SparkState(facts, looks=self._state.looks + 1))
         if self._remote and process.returncode == NO_CONNECTION:
             return f"no connection: {said}"
         if process.returncode == _NO_PROGRAM and self._program in said:
             return NOT_DEPLOYED
         return said or f"its status ended with {process.returncode}"
 
-    def _change(self, seen: Seen) -> None:
+    def _change(self, state: SparkState) -> None:
         with self._told:
-            self._seen = seen
+            self._state = state
             self._told.notify_all()
 
 
@@ -124,11 +124,13 @@ class Watching:
         self._sparks = sparks
         self._told = told
 
-    def all(self) -> dict[str, Seen]:
+    def all(self) -> dict[str, SparkState]:
         """What is known now, in the order of the hosts."""
-        return {name: spark.seen() for name, spark in self._sparks.items()}
+        return {name: spark.state() for name, spark in self._sparks.items()}
 
-    def until(self, enough: Callable[[dict[str, Seen]], bool], limit_s: float) -> dict[str, Seen]:
+    def until(
+        self, enough: Callable[[dict[str, SparkState]], bool], limit_s: float
+    ) -> dict[str, SparkState]:
         """What is known as soon as it is enough, or when the time is over."""
         until = time.monotonic() + limit_s
         with self._told:

@@ -18,7 +18,7 @@ _NEW_AUTHORITY = (
     "No host had an authority of certificates, so a new one was made. Tell every phone, laptop and "
     "program that asks the gateways by TLS to trust it, also those that trusted an earlier one. "
     f"Its certificate is {tls_unit.ROOT} on each host, and https://HOST:{{port}}/root.crt "
-    "(docs/tls.md)."
+    "(`lockstep help tls`)."
 )
 
 

@@ -37,7 +37,6 @@ from lockstep.onhost.core import schema
 from lockstep.recipes.recipe_file import load_catalogue
 
 LOCK_SUFFIX = ".lock.yaml"
-REPOSITORY = Path(__file__).resolve().parents[2]
 _SHARED_FOLDER = "inventories"
 _RECIPES = "recipes"
 Host = tuple[str, Mapping[str, Any]]
@@ -249,7 +248,8 @@ def plan(
     name: str,
     data: Mapping[str, Any],
     origin: Mapping[str, str] | None = None,
-    folder: Path = REPOSITORY,
+    *,
+    folder: Path,
 ) -> HostPlan:
     """One host's merged data, checked; its clusters are not joined yet (`cluster_join`).
 

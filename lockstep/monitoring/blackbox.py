@@ -251,6 +251,6 @@ def _unknown(
         found.append("The kernel kept no last words (pstore is empty).")
     found.append(
         "Two Sparks with `monitoring.enabled` and `fabric_address` keep each other's "
-        "(docs/monitoring.md#black-box)."
+        "(`lockstep help monitoring black-box`)."
     )
     return found

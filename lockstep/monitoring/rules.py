@@ -21,8 +21,8 @@ from lockstep.onhost.switching.switch_job import UNIT as SWITCH_UNIT
 
 #: Seconds between two evaluations.
 EVERY_S = 15
-#: Where each alert has a section.
-PAGE = "docs/monitoring.md"
+#: The page of docs where each alert has a section.
+PAGE = "monitoring"
 #: The job by which Prometheus scrapes the hosts that it records.
 TWIN_JOB = "twin"
 _OURS = re.compile(r"\b(lockstep_\w+)(\{)?")
@@ -295,7 +295,7 @@ def _rule(own: str, alert: Alert) -> dict[str, Any]:
         "annotations": {
             "summary": f"{host}: {alert.summary}",
             # ntfy's own template shows these two.
-            "description": f"{alert.remedy} See {PAGE}#{alert.anchor}",
+            "description": f"{alert.remedy} `lockstep help {PAGE} {alert.anchor}` has more.",
         },
     }
 

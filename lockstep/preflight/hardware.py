@@ -66,13 +66,13 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
         message = f"it runs {facts['system']} and not DGX OS: /etc/dgx-release is missing"
         remedy = (
             "Install DGX OS, or name another host. A GB10 that is to stay with Ubuntu 24.04 needs "
-            'what DGX OS would bring (docs/operating.md); `"waive": ("dgx-os",)` in the inventory '
-            "then goes on."
+            'what DGX OS would bring (`lockstep help operating`); `"waive": ("dgx-os",)` in the '
+            "inventory then goes on."
         )
         yield Finding("dgx-os", "error", host, message, remedy)
     elif expected.dgx_os and not dgx_os.matches(version, expected.dgx_os):
         message = f"DGX OS {dgx_os.shown(release)}, expected {expected.dgx_os}"
-        remedy = "Update it from the DGX Dashboard (docs/operating.md)."
+        remedy = "Update it from the DGX Dashboard (`lockstep help operating`)."
         yield Finding("dgx-os", "error", host, message, remedy)
     gpu = facts["gpu"]
     yield from _cuda(host, expected.cuda_toolkit, facts["cuda"], gpu)

@@ -120,7 +120,7 @@ def driver(host: str, gpu: Mapping[str, str]) -> Iterator[Finding]:
     if fault is not None:
         known = [entry for entry in bad if entry.sign and entry.sign in fault]
         said = (f"the driver does not answer: {fault}", *(each.what for each in known))
-        remedy = "Reboot; if it stays, update from the DGX Dashboard (docs/operating.md)."
+        remedy = "Reboot; if it stays, update from the DGX Dashboard (`lockstep help operating`)."
         remedy = known[0].remedy if known else remedy
         yield Finding("driver", "error", host, "; ".join(said), remedy)
         return

@@ -126,7 +126,7 @@ class _Case:
         if values is None:
             return f"F{free[1:]}, or bind a smaller recipe: `lockstep recipe list`."
         said = ", ".join(f'"{key}": {value:g}' for key, value in values.items())
-        return f"Set `targets.{key}` to {{{said}}} (docs/fit.md), or {free}."
+        return f"Set `targets.{key}` to {{{said}}} (`lockstep help fit`), or {free}."
 
     def values(self) -> dict[str, float] | None:
         """The least change of the share, else also of the context, with which it starts."""

@@ -62,7 +62,7 @@ def earlyoom(plan: HostPlan, version: str) -> Iterator[Finding]:
         )
         remedy = (
             "Ubuntu 24.04 (DGX OS 7) has 1.7, which counts of all memory. With a later system the "
-            "engine's own limits matter more (docs/fit.md)."
+            "engine's own limits matter more (`lockstep help fit`)."
         )
         yield Finding("earlyoom-late", "warning", plan.name, message, remedy)
 

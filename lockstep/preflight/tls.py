@@ -51,7 +51,7 @@ def findings(plan: HostPlan, facts: dict[str, Any]) -> Iterator[Finding]:
     tls = plan.settings.gateway.tls
     if facts["fault"]:
         message = f"gateway.tls: {facts['fault']}"
-        remedy = "Put it right, or set gateway.tls to another value (docs/tls.md)."
+        remedy = "Put it right, or set gateway.tls to another value (`lockstep help tls`)."
         yield Finding("certificate", "error", plan.name, message, remedy)
     elif facts["days"] is not None and facts["days"] < SOON_DAYS:
         message = f"the gateway's certificate ends in {facts['days']} days"

@@ -91,7 +91,8 @@ def _model(engine: str, argv: Sequence[str]) -> str:
         found = argv[places[-1] + 1] if places else None
     if not found:
         raise RecipeError(
-            "its command line names no model", remedy="Write the recipe by hand (docs/recipes.md)."
+            "its command line names no model",
+            remedy="Write the recipe by hand (`lockstep help recipes`).",
         )
     return found
 

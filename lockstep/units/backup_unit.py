@@ -67,7 +67,7 @@ def one_disk_finding(plan: HostPlan, devices: Mapping[str, object] | None = None
     message = "its backups lie on its own disk alone, and are lost with it"
     remedy = (
         'Name a place elsewhere in `backup.to`: "twin", "sftp:USER@HOST:/FOLDER", or a folder on '
-        "another disk (docs/backup.md)."
+        "another disk (`lockstep help backup`)."
     )
     return Finding("backup-here", "warning", f"{plan.name} backup", message, remedy)
 

@@ -10,9 +10,9 @@ from pyinfra.api import operation
 from lockstep.deploy.questions import WEIGHTS_SPEC
 from lockstep.files.managed_file import PROXY_ENVIRONMENT, command
 from lockstep.lock.image_reference import PLATFORMS
-from tasks import remote
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 
 @operation()

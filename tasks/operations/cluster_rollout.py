@@ -13,9 +13,9 @@ from pyinfra.connectors.util import CommandOutput
 from lockstep.deploy.group_rollout import GroupRollout, Step
 from lockstep.files.managed_file import command
 from lockstep.inventory.cluster import Group
-from tasks import remote, report, run
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote, report, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 ROLLOUT = command("rollout")
 FLOOR = command("floor")

@@ -8,10 +8,10 @@ from pyinfra.api import operation
 from lockstep.host.specs import check_wanted, engine_missing
 from lockstep.onhost.core import taken
 from lockstep.system.folders import HUB_TOKEN
-from tasks import remote, run
-from tasks.facts import host as facts
-from tasks.operations.artefacts import fetch
-from tasks.remote import Commands
+from lockstep.tasks import remote, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations.artefacts import fetch
+from lockstep.tasks.remote import Commands
 
 
 @operation()

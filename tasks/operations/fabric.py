@@ -9,10 +9,10 @@ from pyinfra.api import operation
 
 from lockstep.inventory.settings import Settings
 from lockstep.system import netplan
-from tasks import remote
-from tasks.facts import host as facts
-from tasks.operations.firewall import KeptAfterLogin
-from tasks.remote import Commands
+from lockstep.tasks import remote
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations.firewall import KeptAfterLogin
+from lockstep.tasks.remote import Commands
 
 # Less than connection.DEAD_PEER_S, so that a connection which the new addresses cut is there again
 # before it is given up.

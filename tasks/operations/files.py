@@ -13,9 +13,9 @@ from pyinfra.operations.util.files import generate_color_diff
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.files.tree import Difference, Folder, changes
-from tasks import log_filter, remote
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import log_filter, remote
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 
 @operation()

@@ -15,9 +15,9 @@ from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.util import CommandOutput
 
 from lockstep.system.firewall import PROGRAM, UNIT
-from tasks import remote
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 # Without a word from us the host takes its new rules back: a login takes a few seconds.
 UNDO_AFTER_S = 90

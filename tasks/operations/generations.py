@@ -10,9 +10,9 @@ from pyinfra import host, state
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
-from tasks import remote, report, run
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote, report, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 RECORD = "records.generation"
 

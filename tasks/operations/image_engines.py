@@ -8,9 +8,9 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import ManagedFile, command
-from tasks import remote, run
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 QUESTIONS = "/var/cache/lockstep/questions"
 

@@ -15,12 +15,12 @@ from lockstep.files.managed_file import ManagedFile
 from lockstep.files.tree import changes
 from lockstep.inventory.settings import Floor
 from lockstep.system.folders import generation
+from lockstep.tasks import remote, report, run, turns
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations import cluster_rollout, services
+from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.remote import Commands
 from lockstep.units.agent_unit import key_path
-from tasks import remote, report, run, turns
-from tasks.facts import host as facts
-from tasks.operations import cluster_rollout, services
-from tasks.operations.files import write_tree
-from tasks.remote import Commands
 
 # A return that was cut off is ended by systemd; it includes a start, which its own unit bounds.
 _JOB = (

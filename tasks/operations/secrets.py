@@ -8,10 +8,10 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS, command
-from tasks import remote, run
-from tasks.facts import host as facts
-from tasks.operations.files import write_tree
-from tasks.remote import Commands
+from lockstep.tasks import remote, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.remote import Commands
 
 _PROGRAM = command("make-secrets")
 

@@ -13,14 +13,14 @@ from lockstep.files.managed_file import AGENT_UNIT, API_KEY, ManagedFile, Stage
 from lockstep.monitoring import stack
 from lockstep.onhost.facts.units import ON
 from lockstep.system.folders import generation
+from lockstep.tasks import remote, report, run, turns
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations.files import write_tree
+from lockstep.tasks.remote import Commands
 from lockstep.units import backup_twin
 from lockstep.units.agent_unit import RECORDS
 from lockstep.units.docker_run import DOCKER as DOCKER_PROGRAM
 from lockstep.units.docker_run import LABEL
-from tasks import remote, report, run, turns
-from tasks.facts import host as facts
-from tasks.operations.files import write_tree
-from tasks.remote import Commands
 
 DOCKER = "docker.service"
 _UNITS = (".service", ".socket", ".timer")

@@ -15,9 +15,9 @@ from pyinfra.connectors.util import CommandOutput
 
 from lockstep.files.managed_file import command
 from lockstep.host.shared_keys import SharedKey
-from tasks import remote, report, run
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote, report, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 
 @operation()

@@ -10,8 +10,8 @@ from pyinfra import host
 from pyinfra.api import operation
 
 from lockstep.files.managed_file import command
-from tasks import remote
-from tasks.remote import Commands
+from lockstep.tasks import remote
+from lockstep.tasks.remote import Commands
 
 SHARING = command("sharing")
 

@@ -12,9 +12,9 @@ from lockstep.files.managed_file import TOOLS_VENV, UV_VENV, command
 from lockstep.onhost.records.packages import DEAD_SOURCE, INSTALL
 from lockstep.system.accounts import Account, account_commands
 from lockstep.system.tools import Environment, same_version
-from tasks import remote
-from tasks.facts import host as facts
-from tasks.remote import Commands
+from lockstep.tasks import remote
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.remote import Commands
 
 UV = "/usr/local/bin/uv"
 # The reader `environments.tools` takes a venv with this file in it for an empty one.

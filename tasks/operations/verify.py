@@ -10,12 +10,12 @@ from pyinfra.api import operation
 
 from lockstep.deploy.summary import hot_names, rows
 from lockstep.files.managed_file import SYSTEMD
+from lockstep.tasks import report, run
+from lockstep.tasks.facts import host as facts
+from lockstep.tasks.operations.generations import RECORD
+from lockstep.tasks.remote import Commands
 from lockstep.units.gateway_unit import chat_url, local_url, open_url
 from lockstep.units.scripts import switch_path
-from tasks import report, run
-from tasks.facts import host as facts
-from tasks.operations.generations import RECORD
-from tasks.remote import Commands
 
 # The record is asked for with them, for the operation after this one.
 READ_BACK = {"units", "environments", "machine.available", RECORD}

@@ -16,7 +16,7 @@ from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host, ctx_state
 
 from lockstep.files import sent
-from tasks.facts import host as facts
+from lockstep.tasks.facts import host as facts
 
 
 @dataclass(eq=False)
@@ -83,7 +83,7 @@ def shown(command: StringCommand) -> Any:
 def run(name: str, host: Host, **kwargs: Any) -> list[Any]:
     """The commands that an operation ("system.packages") asks for."""
     module, _, operation = name.partition(".")
-    function = getattr(import_module(f"tasks.operations.{module}"), operation)
+    function = getattr(import_module(f"lockstep.tasks.operations.{module}"), operation)
     with deploying(host):
         return [shown(command) for command in function._inner(**kwargs)]
 

@@ -37,17 +37,17 @@ from lockstep.system.folders import IMAGE_STORE
 
 GIB = 1024**3
 COMMIT = 40 * "c"
-_GROUP_DATA = Path(__file__).parents[2] / "group_data/all.py"
+_REPOSITORY = Path(__file__).parents[2]
 
 
 def spark(name: str = "spark1", **data: object) -> HostPlan:
     """A host with the defaults of group data, and ``data`` in place of some of it."""
     shared = {
         key: value
-        for key, value in runpy.run_path(str(_GROUP_DATA)).items()
+        for key, value in runpy.run_path(str(_REPOSITORY / "group_data/all.py")).items()
         if not key.startswith("_")
     }
-    return plan_of(name, {**shared, **data})
+    return plan_of(name, {**shared, **data}, folder=_REPOSITORY)
 
 
 def digest_of(number: int) -> str:

@@ -99,7 +99,7 @@ def _import() -> None:
 
     pyinfra_cli.main.pyinfra.is_cli = True
     importlib.import_module("fake_spark")
-    importlib.import_module("tasks.stack")
+    importlib.import_module("lockstep.tasks.stack")
     secrets.token_hex = token_hex
 
 

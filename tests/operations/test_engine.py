@@ -10,7 +10,7 @@ from a_spark import COMMIT, pins_for, spark
 
 from lockstep.host.intended import Intended
 from lockstep.host.specs import check_wanted, engine_spec
-from tasks import run as tasks_run
+from lockstep.tasks import run as tasks_run
 
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))

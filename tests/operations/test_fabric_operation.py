@@ -10,7 +10,7 @@ from a_host import Host, deploying
 from a_spark import spark
 
 from lockstep.inventory.settings import Settings
-from tasks.operations import fabric
+from lockstep.tasks.operations import fabric
 
 TEXT = "network: {}\n"
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep fabric"

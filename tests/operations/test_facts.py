@@ -11,8 +11,8 @@ from pyinfra.api.exceptions import PyinfraError
 from pyinfra.connectors import util as running
 from pyinfra.connectors.util import CommandOutput, OutputLine
 
-from tasks import connection, remote, report
-from tasks.facts import host as facts
+from lockstep.tasks import connection, remote, report
+from lockstep.tasks.facts import host as facts
 
 ASKED = {"units": ["vllm.service"], "packages": []}
 

@@ -12,7 +12,7 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.connectors.local import LocalConnector
 from pyinfra.connectors.ssh import SSHConnector
 
-from tasks.operations import firewall
+from lockstep.tasks.operations import firewall
 
 RULES = "table inet lockstep {}\n"
 PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep firewall"

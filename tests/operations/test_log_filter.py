@@ -15,8 +15,8 @@ from an_older_site import UNIT, outdate
 from fake_spark import HOSTS
 from pyinfra import logger
 
-from tasks import deploy_lock, log_filter, remote
-from tasks.facts import host as facts
+from lockstep.tasks import deploy_lock, log_filter, remote
+from lockstep.tasks.facts import host as facts
 
 ONE, _ = HOSTS
 _HEADING = "--> Starting operation: "

@@ -15,8 +15,8 @@ from pyinfra.context import ctx_host
 
 from lockstep.files.managed_file import HOME
 from lockstep.system.accounts import Account
-from tasks import remote
-from tasks.operations import services, system
+from lockstep.tasks import remote
+from lockstep.tasks.operations import services, system
 
 UNIT = "/etc/systemd/system/vllm.service"
 FOREIGN = {

@@ -13,7 +13,7 @@ from an_older_site import FILE, OLD, UNIT, changed, outdate
 from fake_spark import HOSTS
 from pyinfra.context import ctx_state
 
-from tasks.turns import obstacle
+from lockstep.tasks.turns import obstacle
 
 pytestmark = pytest.mark.slow
 

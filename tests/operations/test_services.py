@@ -22,9 +22,9 @@ from lockstep.onhost.environment import engine_build
 from lockstep.onhost.records import boots
 from lockstep.recipes import recipe_file
 from lockstep.system.folders import generation
+from lockstep.tasks import run as tasks_run
+from lockstep.tasks.operations import verify
 from lockstep.units.agent_unit import RECORDS
-from tasks import run as tasks_run
-from tasks.operations import verify
 
 PLAN = spark()
 RUN = Intended(PLAN, pins_for(PLAN))

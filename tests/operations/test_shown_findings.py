@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockstep.core.findings import Finding
-from tasks import run
+from lockstep.tasks import run
 
 WARNING = Finding("cdi-stale", "warning", "spark-1", "made for another driver", "Make it anew.")
 ERROR = Finding("clock", "error", "spark-2", "its clock differs", "Set it.")

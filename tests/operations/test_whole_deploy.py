@@ -235,7 +235,7 @@ def test_what_a_killed_deploy_left_open_is_ended(wiped: Site) -> None:
 def test_one_task_runs_alone(converged: Site) -> None:
     units = converged.document["hosts"][HOSTS[0]]["units"]
     units["open-webui.service"]["ActiveState"] = "failed"
-    done = converged.deploy(task="tasks.webui.webui")
+    done = converged.deploy(task="lockstep.tasks.webui.webui")
     assert done.returncode == 0, done.stderr
     assert converged.changes(HOSTS[0]) == [
         f"job start-open-webui: {PROGRAM} start open-webui.service"

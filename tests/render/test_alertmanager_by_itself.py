@@ -162,7 +162,10 @@ def test_amtool_accepts_it_without_and_with_receivers(tmp_path: Path) -> None:
 
 def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
     labels = {"alertname": "GpuHot", "instance": "spark1", "severity": "warning"}
-    words = {"summary": "spark1: The GPU is hot.", "description": "Remedy. See docs/x.md#gpuhot"}
+    words = {
+        "summary": "spark1: The GPU is hot.",
+        "description": "Remedy. `lockstep help x gpuhot`.",
+    }
     site.alertmanager.raise_alert(labels, words, "2099-01-01T00:00:00Z")
     until(lambda: site.ntfy.seen and site.hook.seen and site.mail.mails, site.log.read_text())
     (first,) = site.ntfy.seen
@@ -174,7 +177,7 @@ def test_each_receiver_is_told_of_an_alert_and_of_its_end(site: Site) -> None:
     assert site.mail.logins[0].split("\0")[1:] == ["spark", PASSWORD]
     mail = site.mail.mails[0]
     assert "Subject: spark1: The GPU is hot." in mail
-    assert "Remedy. See docs/x.md#gpuhot" in mail and "text/html" not in mail
+    assert "Remedy. `lockstep help x gpuhot`." in mail and "text/html" not in mail
     site.alertmanager.raise_alert(labels, words, "2020-01-01T00:00:00Z")
     until(lambda: len(site.mail.mails) == 2 and len(site.hook.seen) == 2, site.log.read_text())
     assert "Subject: Over: spark1: The GPU is hot." in site.mail.mails[1]

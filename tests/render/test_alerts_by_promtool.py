@@ -106,7 +106,7 @@ def _alert(name: str, summary: str) -> dict[str, Any]:
         "exp_labels": labels,
         "exp_annotations": {
             "summary": f"{host}: {summary}",
-            "description": f"{remedy} See docs/monitoring.md#{rule.anchor}",
+            "description": f"{remedy} `lockstep help monitoring {rule.anchor}` has more.",
         },
     }
 

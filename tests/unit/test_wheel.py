@@ -6,6 +6,7 @@ those of this environment.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import sysconfig
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
-FOLDERS = ("lockstep", "tasks", "templates", "catalogue", "group_data")
+FOLDERS = ("lockstep", "tasks", "templates", "catalogue", "docs", "group_data")
 FILES = ("deploy.py", "config.py", "pyproject.toml", "README.md", "LICENSE")
 _PYINFRA = "#!{python}\nimport sys\nfrom pyinfra_cli.main import main\nsys.exit(main())\n"
 
@@ -87,14 +88,17 @@ def begun(installed: Installed) -> subprocess.CompletedProcess[str]:
 def expected() -> dict[str, bytes]:
     """Path in the wheel → content, of everything that a checkout reads."""
     found = {
-        f"lockstep/{name}" if name in ("templates", "catalogue") else name: ROOT / name
-        for name in ("lockstep", "tasks", "templates", "catalogue")
+        "lockstep" if name == "lockstep" else f"lockstep/{name}": ROOT / name
+        for name in ("lockstep", "tasks", "templates", "catalogue", "docs")
     }
     files = {
         f"{top}/{path.relative_to(folder)}": path
         for top, folder in found.items()
         for path in folder.rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        # Pictures and dashboards are looked at in the repository.
+        and (top != "lockstep/docs" or path.suffix == ".md")
     }
     return {name: path.read_bytes() for name, path in files.items()}
 
@@ -111,7 +115,7 @@ def test_every_file_that_a_checkout_reads_is_in_the_wheel_and_nothing_besides(wh
 def test_it_runs_without_a_checkout(installed: Installed) -> None:
     done = installed.run("lockstep", "--version")
     assert (done.returncode, done.stderr) == (0, "")
-    where = installed.run("python", "-c", "import lockstep, tasks; print(lockstep, tasks)")
+    where = installed.run("python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)")
     assert str(ROOT) not in where.stdout + where.stderr
     helps = installed.run("lockstep", "--help")
     assert (helps.returncode, helps.stderr) == (0, "")
@@ -125,6 +129,17 @@ def test_it_begins_a_folder_where_no_host_is_reached(
     assert begun.returncode == 1, begun.stderr
     assert "spark-1.invalid: something is missing" in begun.stdout
     assert (installed.home / "inventory.py").is_file()
+
+
+def test_a_page_that_an_error_names_is_there(
+    installed: Installed, begun: subprocess.CompletedProcess[str]
+) -> None:
+    failed = installed.run("lockstep", "backup", "list")
+    assert failed.returncode == 2, failed.stdout
+    (page,) = re.findall(r"`lockstep help ([a-z-]+)`", failed.stderr)
+    shown = installed.run("lockstep", "help", page)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.rstrip("\n") == (ROOT / f"docs/{page}.md").read_text().rstrip("\n")
 
 
 def test_the_folder_is_planned_with_the_catalogue_of_the_wheel(

@@ -121,36 +121,36 @@ def _bench(
     with tunnel(place.where, urls) as there:
         engine, api = there.urls[0], there.urls[-1]
         client = Client(engine, hot.model, key)
-        seen = _seen(client, place.where.name, "`switch.sh status` there says how it fares.")
-        bench = Bench(client, expected, lambda: place.look(hot.engine), context=seen.context)
+        shown = _look_at(client, place.where.name, "`switch.sh status` there says how it fares.")
+        bench = Bench(client, expected, lambda: place.look(hot.engine), context=shown.context)
         bench.vision_tensors = vision
         if hot.url not in urls[:1]:
             bench.api = Client(api, hot.model, key)
-        yield bench, replace(about, version=seen.version)
+        yield bench, replace(about, version=shown.version)
 
 
 def _of_url(url: str, model: str | None, key: str | None) -> tuple[Bench, Subject]:
     client = Client(url, model or "", key)
     remedy = "Give the address without a path, for example http://127.0.0.1:30001."
-    seen = _seen(client, url, remedy)
-    if not model and not seen.models:
+    shown = _look_at(client, url, remedy)
+    if not model and not shown.models:
         raise ResultError("the engine serves no model", where=url, remedy="Wait until it is ready.")
-    client.model = model or seen.models[0]
-    engine = seen.engine.name if seen.engine else None
-    about = Subject(client.url, client.model, engine=engine, version=seen.version)
-    return Bench(client, Expected(client.model), context=seen.context), about
+    client.model = model or shown.models[0]
+    engine = shown.engine.name if shown.engine else None
+    about = Subject(client.url, client.model, engine=engine, version=shown.version)
+    return Bench(client, Expected(client.model), context=shown.context), about
 
 
-def _seen(client: Client, where: str, remedy: str) -> Look:
+def _look_at(client: Client, where: str, remedy: str) -> Look:
     """The first look; from then on the client knows which engine it asks."""
     try:
-        seen = look(client, None)
+        shown = look(client, None)
     except Unreachable as fault:
         raise ResultError(
             "no engine answers there", where=where, found=str(fault), remedy=remedy
         ) from fault
-    client.engine = seen.engine
-    return seen
+    client.engine = shown.engine
+    return shown
 
 
 def _key(path: Path | None) -> str | None:

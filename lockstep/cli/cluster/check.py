@@ -47,7 +47,7 @@ def check(inventory: Path, as_json: bool) -> int:
 
 def _print(told: Told) -> None:
     click.echo(told.name)
-    for member, lines in told.seen.items():
+    for member, lines in told.lines.items():
         click.echo(f"  {member}")
         for line in lines:
             click.echo(f"    {line}")

@@ -33,7 +33,7 @@ _NAME = click.argument("name", callback=_name)
 
 @click.group()
 def key() -> None:
-    """Keys of persons for the gateways (docs/keys.md)."""
+    """Keys of persons for the gateways (`lockstep help keys`)."""
 
 
 @key.command()

@@ -99,7 +99,7 @@ def _lines(there: _Addresses, here: _Addresses, *, is_open: bool) -> Iterator[st
     else:
         yield "  key   none is needed there"
     if offer.authority:
-        yield f"  trust {offer.url}/root.crt, its own certificate authority (docs/tls.md)"
+        yield f"  trust {offer.url}/root.crt, its own authority (`lockstep help tls`)"
     if there.inside and not is_open and offer.host != "@local":
         names = " and ".join(there.inside)
         yield f"  {names} only on the Spark itself; `{typed('open')}` brings them here"

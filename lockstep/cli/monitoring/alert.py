@@ -18,7 +18,7 @@ from lockstep.onhost.monitoring.alert_test import LIMIT_S
 
 @click.group()
 def alert() -> None:
-    """Alerts of monitored Sparks (docs/monitoring.md)."""
+    """Alerts of monitored Sparks (`lockstep help monitoring`)."""
 
 
 @alert.command()
@@ -41,7 +41,8 @@ def test(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
             "nobody is told of alerts",
             where=str(inventory),
             found=", ".join(silent),
-            remedy="Set `monitoring` with `enabled` and `tell` (docs/monitoring.md), and deploy.",
+            remedy="Set `monitoring` with `enabled` and `tell` (`lockstep help monitoring`), and "
+            "deploy.",
         )
     found = of_each(_tested, tested)
     if as_json:

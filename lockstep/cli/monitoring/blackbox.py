@@ -83,7 +83,8 @@ def _asked(inventory: Path, name: str, before_boot: bool, minutes: int) -> Story
             f"On {there.name}: systemctl status lockstep-prometheus."
             if recorder
             else f"No other Spark records {host.name}: start it, and ask with --before-boot. "
-            "docs/monitoring.md#black-box says how two Sparks keep each other's last minutes."
+            "`lockstep help monitoring black-box` says how two Sparks keep each other's last "
+            "minutes."
         )
         what = f"{there.name}{by} tells nothing: {fault}"
         raise LockstepError(what, where=str(inventory), remedy=remedy)

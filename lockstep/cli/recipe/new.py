@@ -3,71 +3,26 @@
 from __future__ import annotations
 
 import datetime
-import sys
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
-from lockstep.authoring import binding, place
-from lockstep.authoring.kin import kin
-from lockstep.authoring.room import Room, room
-from lockstep.authoring.text import (
-    Draft,
-    followed_words,
-    guard_words,
-    parsers_missing,
-    recipe_text,
-)
-from lockstep.authoring.weights import Weights, read
+from lockstep.authoring import place
+from lockstep.authoring.fitting_settings import find_settings
+from lockstep.authoring.related_recipes import find_related
+from lockstep.authoring.site import Site, site_of
+from lockstep.authoring.text import Draft, recipe_text
 from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
+from lockstep.cli.recipe import draft_view
+from lockstep.cli.recipe.bind import offer_binding
 from lockstep.cli.shared import DONE, FINDINGS, has_errors, print_findings
 from lockstep.core.errors import LockstepError, paragraph
-from lockstep.core.terminal import indented
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import Fit
 from lockstep.fit.recipe_checks import check
-from lockstep.inventory import inventory_file
-from lockstep.inventory.host import HostPlan
-from lockstep.lock.resolve.http import Network
-from lockstep.lock.resolve.repository import usual_network
-from lockstep.models.known_models import GIB, USUAL
-from lockstep.onhost.core.need import rounded_up
 from lockstep.onhost.engines import ENGINES
-from lockstep.recipes.recipe_file import Recipe, parse
-
-
-@dataclass(frozen=True)
-class _Site:
-    """The owner's Sparks, as far as they are known; empty without an inventory.
-
-    Attributes:
-        inventory: The file.
-        plans: Its hosts.
-        files: Key of the first host's data → the file that gives it.
-        folders: Folders of recipes that it reads.
-    """
-
-    inventory: Path | None = None
-    plans: Sequence[HostPlan] = ()
-    files: Mapping[str, str] = field(default_factory=dict)
-    folders: Collection[Path] = ()
-
-    @property
-    def machine(self) -> str:
-        """The smallest kind of its machines."""
-        hardware = catalogues.knowledge().hardware
-        kinds = {catalogues.machine_of(plan.settings) for plan in self.plans} or {USUAL}
-        return min(kinds, key=lambda kind: hardware[kind].gib("memory_total_gib"))
-
-    def read(self, name: str, engine: str | None) -> Weights:
-        """The weights that a name means, by the sources of this site."""
-        if not self.plans:
-            return read(name, engine, usual_network())
-        settings = self.plans[0].settings
-        network = Network(settings.sources, settings.proxy)
-        return read(name, engine, network, given=settings.hub_token)
+from lockstep.recipes.recipe_file import parse
 
 
 @click.command()
@@ -94,22 +49,23 @@ def new(
     Exit codes: 0 written; 1 it fits no number of Sparks, or has an error; 2 wrong use, or the hub
     does not show it. With 1 and 2 nothing is written.
     """
-    site = _site(inventory)
+    site = _find_site(inventory)
     known = catalogues.load()
     accepted = {each for plan in site.plans for each in plan.settings.accept_licences}
     known = replace(known, accepted=known.accepted | accepted)
-    weights = site.read(repository, engine)
+    weights = site.read_weights(repository, engine)
     path = place.recipe_path(folder, place.recipe_name(name, weights.model), known, site.plans)
     port = place.free_port(folder, known, site.plans)
     today = datetime.date.today().isoformat()
-    draft = Draft(weights, kin(weights, known), port, today, known.knowledge)
-    fits = room(parse(recipe_text(draft), path), known, site.machine)
-    if isinstance(fits, Fit):
-        return _too_large(weights, fits)
-    draft = replace(draft, room=fits)
+    draft = Draft(weights, find_related(weights, known), port, today, known.knowledge)
+    found = find_settings(parse(recipe_text(draft), path), known, site.machine)
+    if isinstance(found, Fit):
+        draft_view.print_too_large(weights, found)
+        return FINDINGS
+    draft = replace(draft, fitting=found)
     text = recipe_text(draft)
     written = parse(text, path)
-    hosts = fits.hosts if fits.hosts > 1 else None
+    hosts = found.hosts if found.hosts > 1 else None
     findings = check(written, known, machine=site.machine, hosts=hosts)
     if has_errors(findings):
         print_findings(findings)
@@ -117,16 +73,16 @@ def new(
         return FINDINGS
     _write(path, text)
     click.echo(f"{path}: {weights.at}, on {weights.engine.title}")
-    _tell(draft, fits)
+    draft_view.print_draft(draft, found)
     print_findings(findings, with_subject=False)
-    _bind(written, folder, site)
+    offer_binding(written, folder, site)
     return DONE
 
 
-def _site(inventory: Path | None) -> _Site:
+def _find_site(inventory: Path | None) -> Site:
     """The inventory that is named, or the one that is here; a broken one only where it is named."""
     # The owner's own folder is read without being named.
-    nobody = _Site(folders={Path("recipes").resolve()})
+    nobody = Site(folders={Path("recipes").resolve()})
     try:
         path = find_inventory(inventory)
     except LockstepError:
@@ -134,7 +90,7 @@ def _site(inventory: Path | None) -> _Site:
             raise
         return nobody
     try:
-        plans = inventory_file.load(path)
+        return site_of(path)
     except LockstepError as fault:
         if inventory:
             raise
@@ -142,21 +98,6 @@ def _site(inventory: Path | None) -> _Site:
             paragraph(f"{path} is wrong, so its Sparks do not count here: {fault}"), err=True
         )
         return nobody
-    files = inventory_file.origins(path)[plans[0].name]
-    folder = inventory_file.folder_of(path)
-    read_here = (inventory_file.recipe_folders(plan.settings, folder) for plan in plans)
-    return _Site(path, plans, files, {each for folders in read_here for each in folders})
-
-
-def _too_large(weights: Weights, why: Fit) -> int:
-    size = f"{weights.size / 1e9:.1f} GB ({weights.size / GIB:.1f} GiB) of weights"
-    click.echo(paragraph(f"{weights.at}: {size} do not fit. Nothing was written."))
-    for reason in why.reasons:
-        indented(f"One Spark: {reason}.")
-    more = f"{weights.engine.title} serves a model on one host alone."
-    indented("Eight Sparks do not hold it either." if weights.engine.spans_hosts else more)
-    indented("→ Choose a repository with fewer bits per weight.")
-    return FINDINGS
 
 
 def _write(path: Path, text: str) -> None:
@@ -165,103 +106,3 @@ def _write(path: Path, text: str) -> None:
         # "x": a file that came meanwhile stays.
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
-
-
-def _tell(draft: Draft, found: Room) -> None:
-    """Print the computed figures, from where each part comes, and what is not known."""
-    weights, fit = draft.weights, found.fit
-    stored = {"none": "not quantised", "": "stored in no way that is known here"}
-    size = f"{weights.size / 1e9:.1f} GB, {stored.get(weights.scheme, weights.scheme)}"
-    rows = [("weights", size), ("Sparks", f"{found.hosts}{_split(found)}")]
-    if fit.host_use_gib:
-        rows.append(("memory", f"{fit.host_use_gib:.1f} GiB in use on a Spark while it serves"))
-    rows.append(("", f"{rounded_up(fit.needs_gib)} GiB must be available when it starts"))
-    if found.context:
-        rows.append(("context", f"{found.context} tokens, with room for {fit.sequences} such"))
-    rows.append(("port", str(draft.port)))
-    followed = draft.kin.followed
-    if followed and weights.scheme != "gguf":
-        said = [f"{key} {value}" for key, value in draft.kin.values.items()]
-        rows.append(("family", f"as recipe {followed_words(draft.kin)}"))
-        rows += [("", each) for each in said]
-    if guard := guard_words(draft):
-        rows.append(("guard", guard))
-    for key, value in rows:
-        click.echo(f"  {key:<9}{value}")
-    for sentence in _unknown(draft, found):
-        indented(f"unknown: {sentence}")
-
-
-def _split(found: Room) -> str:
-    if found.hosts == 1:
-        return ""
-    return ", tensor parallel" if found.tensor > 1 else ", pipeline parallel"
-
-
-def _unknown(draft: Draft, found: Room) -> list[str]:
-    """Sentences about unknown properties, each with its remedy."""
-    kin, checkpoint = draft.kin, draft.weights.checkpoint
-    said = []
-    if parsers_missing(draft):
-        types = ", ".join(checkpoint.types) or "not stated"
-        other = ENGINES[kin.elsewhere[0]] if kin.elsewhere else None
-        remedy = (
-            f"The catalogue knows it on {other.title}: --engine {other.name}."
-            if other
-            else "Add tool_call_parser and reasoning_parser as its model card has them."
-        )
-        said.append(f"its family (model_type: {types}) on this engine. {remedy}")
-    if found.context is None:
-        said.append(
-            f"the memory of a context ({checkpoint.architecture_unknown}). Set max_model_len, and "
-            "watch its first start."
-        )
-    if checkpoint.template == "none" and draft.weights.scheme != "gguf":
-        said.append(
-            "how it is talked to: it has no chat template, as base models have none. Name one with "
-            "chat_template, or choose the repository of its instruct model."
-        )
-    return said
-
-
-def _bind(written: Recipe, folder: Path, site: _Site) -> None:
-    """Bind it where somebody can be asked, says yes, and the file is plain; else say how."""
-    lines = place.lines(written, folder, site.plans, site.files, site.folders)
-    alone = len(lines) == 1 and written.min_nodes == 1
-    if site.inventory and alone and _can_ask() and _bound(lines[0], site.inventory):
-        click.echo("Bound. `lockstep plan` shows it; then deploy.")
-        return
-    for line in lines:
-        click.echo(f"\nTo bind it, in {line.file}, at {line.key}:\n    {line.text}")
-    if written.min_nodes > 1:
-        click.echo(f"Its cluster has {written.min_nodes} Sparks: docs/cluster.md.")
-
-
-def _bound(line: place.Line, inventory: Path) -> bool:
-    """Whether the line stands in its file now."""
-    path = _file_of(line, inventory)
-    text = binding.with_target(path, line.text) if path else None
-    if not path or not text:
-        return False
-    try:
-        agreed = click.confirm(f"\nBind it in {path}, with this line?\n    {line.text}\n")
-    except click.Abort:
-        # The recipe is written, so the lines are of use.
-        click.echo()
-        agreed = False
-    refusal = binding.bind(path, text, inventory) if agreed else ""
-    if refusal:
-        click.echo(paragraph(f"{path} is as it was, because with this line: {refusal}"))
-    return agreed and not refusal
-
-
-def _can_ask() -> bool:
-    return sys.stdin.isatty()
-
-
-def _file_of(line: place.Line, inventory: Path) -> Path | None:
-    """The file that `place.lines` named, where it is the inventory or beside it: the owner's."""
-    if line.file == inventory.name:
-        return inventory
-    beside = [folder / line.file for folder in inventory.absolute().parents[:2]]
-    return next((path for path in beside if path.is_file()), None)

@@ -34,7 +34,7 @@ BY_HAND = "by hand"
 #: A copy on the disk of what it is a copy of is none once the disk is lost.
 ONE_DISK = (
     "warning: this backup lies on the disk of what it is a backup of, and is lost with it. "
-    "Remedy: name a place elsewhere in `backup.to`, and deploy (docs/backup.md)"
+    "Remedy: name a place elsewhere in `backup.to`, and deploy (`lockstep help backup`)"
 )
 
 

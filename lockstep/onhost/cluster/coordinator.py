@@ -34,6 +34,7 @@ class GroupSwitch:
         user: str = "",
         switch: str | None = None,
     ) -> None:
+        self.hot_already = False  #: Whether `to` had nothing to start.
         self._host = host
         self._paths = paths
         self._say = say
@@ -56,6 +57,7 @@ class GroupSwitch:
             plan = self._planner.concerned(target)
             up = self._planner.up_everywhere(target, plan)
             if up and self._planner.serves(target):
+                self.hot_already = True
                 return errors.EXIT_DONE
             self._planner.check_launch(target)
         with self._on_record(name):
@@ -63,6 +65,7 @@ class GroupSwitch:
                 plan, _ = self._join(name, plan, lambda: self._planner.concerned(target))
                 made_meanwhile = not up and self._planner.up_everywhere(target, plan)
                 if made_meanwhile and self._planner.serves(target):
+                    self.hot_already = True
                     self._abort("hot already")
                     return errors.EXIT_DONE
             return self._replace(target, plan)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from lockstep.onhost.cluster import launch_check, members, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
 from lockstep.onhost.core import config, errors
-from lockstep.onhost.records import switches
 from lockstep.onhost.systemd import units
 
 #: Member → target that is to be hot there, None for no model.
@@ -124,7 +123,7 @@ class Planner:
         except errors.Problem as problem:
             self._say(f"{target.name} is up but does not serve ({problem}): restarting it")
             return False
-        self._say(f"{target.name} {switches.HOT_ALREADY} ({said['said']})")
+        self._say(f"{target.name} is hot already ({said['said']})")
         return True
 
     def check_launch(self, target: config.Target) -> None:

@@ -380,7 +380,7 @@ async def _health(_: Request) -> Response:
 
 
 async def _nothing(scope: Message, receive: Receive, send: Send) -> None:
-    raise Refused(404, "no such path; docs/gateway.md has all of them", "path", close=True)
+    raise Refused(404, "no such path; `lockstep help gateway` has all of them", "path", close=True)
 
 
 def _headers(scope: Message, *but: bytes, length: bool = False) -> Headers:

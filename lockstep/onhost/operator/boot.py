@@ -25,7 +25,7 @@ from lockstep.onhost.systemd import units
 #: A Spark is back in two minutes; one whose disk is checked first takes longer.
 MEMBERS_S = 600.0
 _EVERY_S = 2.0
-_REMEDY = "Remedy: find the cause (docs/boot.md), then switch.sh"
+_REMEDY = "Remedy: find the cause (`lockstep help boot`), then switch.sh"
 
 
 class LeftAlone(Exception):

@@ -31,7 +31,7 @@ def rehearse(name: str, user: str, host: config.Host, paths: layout.Paths) -> in
     return switching.Switch(host, paths, terminal.say).rehearse(name)
 
 
-def _switched(name: str, user: str, paths: layout.Paths, say: Say) -> int:
+def _switched(name: str, user: str, paths: layout.Paths, say: switches.Telling) -> int:
     """The switch itself, inside lockstep-switch.service."""
     host = config.load_host(paths.targets)
     switch = switching.Switch(host, paths, say, user)
@@ -40,12 +40,15 @@ def _switched(name: str, user: str, paths: layout.Paths, say: Say) -> int:
             # Whoever held it until now may have started a rank here.
             if not planner.concerns(host, name):
                 code = switch.none() if name == "none" else switch.to(name)
+                say.hot_already = switch.hot_already
                 _remember(host, paths, user)
                 return code
     # Every member takes its lock itself, this host as well.
     group = coordinator.GroupSwitch(host, paths, say, user)
     if name != "none":
-        return group.to(name)
+        code = group.to(name)
+        say.hot_already = group.hot_already
+        return code
     try:
         return group.none()
     except wire_client.Unreachable as problem:

@@ -14,13 +14,14 @@ from lockstep.onhost.records import audit
 
 #: A page shows no more.
 KEPT = 20
-#: In the last words of a switch to what was hot: nothing was started.
-HOT_ALREADY = "is hot already"
 
 
 @dataclass(frozen=True)
 class Ended:
-    """One switch; `at` is its end (Unix time), `code` as of switch.sh, `said` its last words."""
+    """One switch; `at` is its end (Unix time), `code` as of switch.sh, `said` its last words.
+
+    `hot_already`: the target was hot before, so nothing was started.
+    """
 
     at: float
     took_s: float
@@ -28,6 +29,19 @@ class Ended:
     target: str
     code: int
     said: str
+    hot_already: bool = False
+
+
+@dataclass
+class Telling:
+    """What a switch tells: called with each line for the operator, and keeps the last."""
+
+    said: str = ""
+    hot_already: bool = False
+
+    def __call__(self, line: str) -> None:
+        self.said = line.strip()
+        output.say(line)
 
 
 def load(paths: layout.Paths) -> list[Ended]:
@@ -45,7 +59,7 @@ def usual_s(ended: Iterable[Ended]) -> dict[str, float]:
     """
     took: dict[str, list[float]] = {}
     for each in ended:
-        if each.code == 0 and HOT_ALREADY not in each.said:
+        if each.code == 0 and not each.hot_already:
             took.setdefault(each.target, []).append(each.took_s)
     return {target: statistics.median(seconds) for target, seconds in took.items()}
 
@@ -56,24 +70,16 @@ def keep(paths: layout.Paths, ended: Ended) -> None:
     atomic.write_json(paths.switches, newest)
 
 
-def kept(
-    paths: layout.Paths, person: str, target: str, switch: Callable[[Callable[[str], None]], int]
-) -> int:
-    """Do a switch for a person and keep how it ended; its exit code.
-
-    `switch` is given what says a line to the operator.
-    """
-    began, said = time.time(), [""]
-
-    def say(line: str) -> None:
-        said[0] = line.strip()
-        output.say(line)
+def kept(paths: layout.Paths, person: str, target: str, switch: Callable[[Telling], int]) -> int:
+    """Do a switch for a person and keep how it ended; its exit code."""
+    began, say = time.time(), Telling()
 
     def note(code: int, words: str) -> None:
         now = time.time()
         # A switch that is done is not to fail for its record.
         with suppress(OSError):
-            keep(paths, Ended(now, round(now - began, 1), person, target, code, words))
+            took = round(now - began, 1)
+            keep(paths, Ended(now, took, person, target, code, words, say.hot_already))
         audit.note(person, f"switch to {target}", words or f"it ended with {code}")
 
     try:
@@ -83,5 +89,5 @@ def kept(
         if problem.code != errors.EXIT_LOCKED:
             note(problem.code, str(problem))
         raise
-    note(code, said[0])
+    note(code, say.said)
     return code

@@ -181,7 +181,8 @@ class Gate:
             remedy = (
                 (f"{'; '.join(held)}; " if held else see)
                 + f"then switch.sh {self.target.name}; where nothing can be stopped, another share "
-                f"(targets.{self._data_key('overrides')} gpu_memory_utilization, docs/fit.md)"
+                f"(targets.{self._data_key('overrides')} gpu_memory_utilization, "
+                "`lockstep help fit`)"
             )
         return errors.Problem(
             f"{self.target.name} needs {rounded_up(need)} GiB, {rounded_down(now.available)} GiB "

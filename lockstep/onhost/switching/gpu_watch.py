@@ -45,7 +45,7 @@ _SIGNS = (
 )
 UNPLUG = (
     "Remedy: shut the Spark down and unplug the mains for a minute. A reboot does not help "
-    "(docs/gpu.md)"
+    "(`lockstep help gpu`)"
 )
 
 
@@ -124,7 +124,7 @@ class Look:
         ended = time.localtime(cut_off.began + cut_off.lasted)
         return told or (
             f"cut off at {time.strftime('%Y-%m-%d %H:%M', ended)} while {cut_off.target} was "
-            f"{cut_off.phase}: {_kernel_said(cut_off.id)} (docs/gpu.md)"
+            f"{cut_off.phase}: {_kernel_said(cut_off.id)} (`lockstep help gpu`)"
         )
 
     def _cap(self, now: gpu.Reading) -> str | None:
@@ -163,7 +163,7 @@ class Look:
         return (
             f"the GPU is held down ({', '.join(still)}) at {', '.join(shown)}. Remedy: free the "
             "air inlets, look at the power supply, or cap the clock: gpu.max_clock_mhz "
-            "(docs/gpu.md)"
+            "(`lockstep help gpu`)"
         )
 
     def _foreign(self) -> str | None:

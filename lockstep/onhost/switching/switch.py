@@ -54,6 +54,7 @@ class Switch:
     ) -> None:
         self._host = host
         self._print = say
+        self.hot_already = False  #: Whether `to` had nothing to start.
         self._spoke = 0.0
         self._began = time.monotonic()
         self._cancellable = False
@@ -181,7 +182,7 @@ class Switch:
             return errors.EXIT_DONE
         target = self._host.target(name)
         if state[target.unit].state == "hot" and not self._up_beside(target, state):
-            self._say(f"{name} {switches.HOT_ALREADY}: would ask it for a token")
+            self._say(f"{name} is hot already: would ask it for a token")
             return errors.EXIT_DONE
         check = self._precheck(state)
         check.check(target)
@@ -224,7 +225,8 @@ class Switch:
                 f"switch.sh {target.name}"
             ) from answer
         self._forgive()
-        self._say(f"{target.name} {switches.HOT_ALREADY} ({canary})")
+        self.hot_already = True
+        self._say(f"{target.name} is hot already ({canary})")
         return errors.EXIT_DONE
 
     def _previous(self, target: config.Target, state: State) -> config.Target | None:

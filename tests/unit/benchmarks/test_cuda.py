@@ -19,7 +19,7 @@ from lockstep.models.known_models import Knowledge, Model
 from lockstep.onhost.core.config import Target
 from lockstep.recipes.sizing import Serving, read_back
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/cuda.md").read_text()
 SHAPES = json.loads(Path(benchmarks.cuda.__file__).with_name("shapes.json").read_text())
 CARD = Card("NVIDIA H200", "580.159.04", "9.0", 139.8, unified=False)
 # vLLM 0.26.0 on that card, 2026-11-23.

@@ -18,7 +18,7 @@ from over_ssh import environment, invoked
 from lockstep.cli import status
 from lockstep.fleet import watching
 from lockstep.fleet.status_view import lines
-from lockstep.fleet.watching import Seen
+from lockstep.fleet.watching import SparkState
 
 INVENTORY = """\
 from lockstep.deploy.checked import checked
@@ -79,7 +79,7 @@ def run(path: Path, *words: str, first: str = answers(), second: str = answers()
 
 def said(**more: Any) -> str:
     """What one Spark with these facts says."""
-    return "\n".join(text for _, text in lines(Seen({**FACTS, **more})))
+    return "\n".join(text for _, text in lines(SparkState({**FACTS, **more})))
 
 
 @pytest.fixture(autouse=True)
@@ -107,7 +107,7 @@ def test_a_silent_spark_is_said_and_the_other_is_shown(
 ) -> None:
     until = watching.Watching.until
 
-    def heard(sparks: watching.Watching, _: object, limit_s: float) -> dict[str, Seen]:
+    def heard(sparks: watching.Watching, _: object, limit_s: float) -> dict[str, SparkState]:
         # The time is over when the other one is known, however long that takes here.
         return until(sparks, lambda all_: all_["spark-1"].looks > 1, limit_s)
 

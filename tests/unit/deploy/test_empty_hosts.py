@@ -7,7 +7,7 @@ from typing import Any
 
 from a_spark import GIB, healthy, pins_for, spark
 
-from lockstep.deploy.closing import empty
+from lockstep.deploy.closing import empty_host
 from lockstep.deploy.empty_hosts import Host, empty_hosts
 from lockstep.host.intended import Intended
 from lockstep.inventory.cluster_join import joined
@@ -36,7 +36,7 @@ def hosts(*, full: str = "", **data: Any) -> dict[str, Host]:
 
 
 def lines_of(found: dict[str, Host]) -> list[str]:
-    return [line for event in empty_hosts(found) for line in empty(event)]
+    return [line for event in empty_hosts(found) for line in empty_host(event)]
 
 
 def test_two_new_hosts_fetch_everything_once() -> None:
@@ -69,7 +69,7 @@ def test_the_place_of_its_backups_is_named() -> None:
     found["spark2"] = replace(found["spark2"], known=True)
     assert lines_of(found)[-1] == (
         "  chats: in its backups (sftp:anna@nas.local:/volume1); "
-        "`lockstep backup restore` brings them back (docs/backup.md)"
+        "`lockstep backup restore` brings them back (`lockstep help backup`)"
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from a_spark import GIB, healthy, spark
 from over_ssh import environment
 
-from lockstep.deploy.first_look import Seen, expected, look
+from lockstep.deploy.first_look import Readiness, expected, look
 from lockstep.deploy.plan import Download
 from lockstep.fleet.hosts import Host
 
@@ -27,7 +27,9 @@ esac
 ASKS = "echo 'sudo: a password is required' >&2; exit 1"
 
 
-def seen(folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any) -> Seen:
+def seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, sudo: str = "exit 0", **facts: Any
+) -> Readiness:
     """What is seen of a Spark as NVIDIA ships it, but for these facts."""
     monkeypatch.setenv("PATH", environment(folder, SSH.format(sudo=sudo))["PATH"])
     told = {**healthy(PLAN, time.time()), **facts}

@@ -23,7 +23,7 @@ from lockstep.inventory.settings import Settings, TargetData
 from lockstep.lock.pins import Pins
 
 ROOT = Path(__file__).parents[3]
-DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 FILE = re.compile(r"# ((?:inventories|group_data)/\w+\.py)\b")
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 KEYS = "|".join(item.name for item in fields(Settings) if item.name != "name")

@@ -1,4 +1,7 @@
-"""Each link of README and docs leads to a file and a heading; each test that is named is there."""
+"""Each link of README and docs leads to a file and a heading; each test that is named is there.
+
+Tables of what was measured or reported stand in docs/evidence; a page has the conclusion.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)")
 PATH = re.compile(r"\b(?:tests|benchmarks)/[a-z0-9_/]+\.py")
 
@@ -33,3 +36,17 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_file_that_a_page_names_is_there(page: Path) -> None:
     named = set(PATH.findall(page.read_text()))
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_evidence_in_a_page_is_a_conclusion_without_a_table(page: Path) -> None:
+    _, _, rest = page.read_text().partition("\n## Evidence\n")
+    evidence = rest.partition("\n## ")[0]
+    assert [line for line in evidence.splitlines() if line.startswith("|")] == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs/evidence").glob("[a-z]*.md")), ids=lambda page: page.name
+)
+def test_the_page_that_evidence_is_of_links_to_it(page: Path) -> None:
+    assert f"](evidence/{page.name}" in (page.parents[1] / page.name).read_text()

@@ -18,6 +18,7 @@ from lockstep.cli.main import main
 from lockstep.core.errors import paragraph
 
 REPOSITORY = Path(__file__).parents[3]
+MODULES = (*REPOSITORY.glob("lockstep/**/*.py"), *REPOSITORY.glob("tasks/**/*.py"))
 PYINFRA = Path(sys.executable).with_name("pyinfra")
 OF_A_RUNNING_LAB = {
     "status": (),
@@ -131,17 +132,33 @@ def test_every_command_is_reached_from_lockstep(command: str) -> None:
     assert said.output.startswith(f"Usage: lockstep {command}")
 
 
+def said(path: Path) -> set[str]:
+    """The strings of a module without its docstrings, but with those that `--help` shows."""
+    every = list(ast.walk(ast.parse(path.read_text())))
+    defined = (ast.Module, ast.ClassDef, *(() if "cli" in path.parts else (ast.FunctionDef,)))
+    kept = {ast.get_docstring(each, False) for each in every if isinstance(each, defined)}
+    return {str(each.value) for each in every if isinstance(each, ast.Constant)} - kept
+
+
 def test_nobody_is_told_to_prune_images() -> None:
     """It takes those of cold models; comments and docstrings may speak of it."""
     told = re.compile(r"(?:docker|image|system) prune")
-    found = []
-    for path in (*REPOSITORY.glob("lockstep/**/*.py"), *REPOSITORY.glob("tasks/**/*.py")):
-        text = path.read_text()
-        if not told.search(text):
-            continue
-        every = list(ast.walk(ast.parse(text)))
-        defined = (ast.Module, ast.ClassDef, ast.FunctionDef)
-        kept = {ast.get_docstring(each, False) for each in every if isinstance(each, defined)}
-        said = {each.value for each in every if isinstance(each, ast.Constant)} - kept
-        found += [f"{path}: {each}" for each in said if told.search(str(each))]
+    found = [f"{path}: {each}" for path in MODULES for each in said(path) if told.search(each)]
     assert found == []
+
+
+def test_a_page_is_named_by_the_command_that_shows_it() -> None:
+    """An installation has no folder docs; neither has a Spark, nor a phone that gets an alert."""
+    told = re.compile(r"docs/[\w/-]+\.md")
+    found = [f"{path}: {each}" for path in MODULES for each in said(path) if told.search(each)]
+    assert found == []
+
+
+def test_each_page_and_section_that_is_named_is_shown() -> None:
+    files = (*MODULES, *REPOSITORY.glob("catalogue/*.yaml"), *REPOSITORY.glob("docs/*.md"))
+    told = re.compile(r"`lockstep help ([a-z/-]+)(?: ([a-z-]+))?`")
+    named = {words for path in files for words in told.findall(path.read_text())}
+    assert len(named) > 10
+    for page, section in named:
+        shown = CliRunner().invoke(main, ["help", page, *([section] if section else [])])
+        assert (shown.exit_code, shown.output[:1]) == (0, "#"), (page, section)

@@ -1,4 +1,4 @@
-"""The arithmetic against every published figure; docs/fit.md holds the same table."""
+"""The arithmetic against every published figure; docs/evidence/fit.md holds the same table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving, serving
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/fit.md").read_text()
 
 
 def weights(model: str) -> float:
@@ -46,7 +46,7 @@ QWEN = KNOWN.knowledge.model("Qwen/Qwen3.6-35B-A3B").architecture
 assert QWEN is not None
 FP8 = Serving(kv_dtype="fp8")
 
-# (label in docs/fit.md, what was published, our figure as the table writes it)
+# (label in docs/evidence/fit.md, what was published, our figure as the table writes it)
 PREDICTIONS = [
     ("Mistral Small 4 weights", "66 GiB", f"{weights(MISTRAL):.1f} GiB"),
     (
@@ -113,7 +113,7 @@ def test_the_table_in_the_documentation_is_what_the_code_predicts(
     label: str, published: str, predicted: str
 ) -> None:
     rows = [line for line in DOCUMENT.splitlines() if line.startswith(f"| {label} |")]
-    assert len(rows) == 1, f"docs/fit.md has {len(rows)} rows for {label!r}"
+    assert len(rows) == 1, f"docs/evidence/fit.md has {len(rows)} rows for {label!r}"
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
     assert cells[1] == published
     assert cells[3] == predicted

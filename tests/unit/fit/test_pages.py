@@ -1,4 +1,4 @@
-"""The fit against what vLLM 0.26.0 itself logged on an H200, 2026-11-22 (docs/fit.md)."""
+"""The fit against what vLLM 0.26.0 itself logged on an H200, 2026-11-22 (docs/evidence/fit.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lockstep.models.known_models import GIB, Knowledge
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "fit.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/fit.md").read_text()
 MIXTURE = "Qwen/Qwen3.6-35B-A3B"
 MODELS = {
     "Qwen3-8B": dense_model("Qwen3-8B", 36, 4096, 15.27),

@@ -1,4 +1,4 @@
-"""The peak of vLLM's profile against the starts of docs/cuda.md (0.26.0 on an H200, 2026-11-23)."""
+"""The peak of vLLM's profile against docs/evidence/cuda.md (0.26.0 on an H200, 2026-11-23)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lockstep.models.architecture import Architecture, Layers
 from lockstep.models.known_models import GIB, Knowledge, Model
 from lockstep.recipes.sizing import Serving, serving
 
-DOCUMENT = (Path(__file__).parents[3] / "docs" / "cuda.md").read_text()
+DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/cuda.md").read_text()
 
 
 def shapes_of(model: Model) -> Architecture:
@@ -45,7 +45,7 @@ def of_words(shapes: Architecture) -> Architecture:
     return replace(shapes, vocabulary=262144)
 
 
-# Row of docs/cuda.md, runner, shapes, settings; GiB of the peak that was measured.
+# Row of docs/evidence/cuda.md, runner, shapes, settings; GiB of the peak that was measured.
 STARTS = [
     ("Mistral Small 4, first", first_runner, MISTRAL, at(1024, 8192), 2.425),
     ("the same with V = 262,144", first_runner, of_words(MISTRAL), at(1024, 8192), 4.239),
@@ -97,8 +97,9 @@ def test_the_peak_of_a_start_is_what_its_rule_gives(
     assert any(line.endswith(ends[0]) and ends[1] in line for line in rows)
 
 
-# Full starts: row of docs/cuda.md, model, share, settings; GiB of KV cache that vLLM gave. Of
-# Mistral only its ratio to an older prediction was kept: 125.82 - 65.94 - 5.4 GiB are 0.940 of it.
+# Full starts: row of docs/evidence/cuda.md, model, share, settings; GiB of KV cache that vLLM
+# gave. Of Mistral only its ratio to an older prediction was kept: 125.82 - 65.94 - 5.4 GiB are
+# 0.940 of it.
 MTP = {"kv_dtype": "fp8", "prefix_caching": False, "speculative": "mtp", "draft_tokens": 2}
 ROOMS = [
     ("Qwen3-8B, BF16", EIGHT_B, 0.5, {"context": 32768}, 53.12),

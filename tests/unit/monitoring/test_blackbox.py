@@ -132,7 +132,7 @@ def test_one_alone_says_what_nobody_can_know() -> None:
     assert "is recorded by no other Spark" in text
     assert "no Prometheus kept them" in text and "pstore is empty" in text
     assert "journal: kernel: NVRM: Xid 79" in text
-    assert "#black-box" in text
+    assert "`lockstep help monitoring black-box`" in text
 
 
 def test_one_alone_shows_what_its_kernel_kept() -> None:

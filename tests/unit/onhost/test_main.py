@@ -10,9 +10,9 @@ import pytest
 
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import closure, package, programs
-from lockstep.inventory.inventory_file import REPOSITORY
 from lockstep.onhost.__main__ import MODULES
 
+REPOSITORY = Path(__file__).parents[3]
 #: Nothing of the environment of these tests: no site-packages, no variables of Python's.
 _PYTHON = ("/usr/bin/python3", "-S", "-E")
 

@@ -85,8 +85,8 @@ def test_a_host_with_90_gib_hears_the_number_and_what_to_set_before_the_download
         "must hold 66.3 GiB of weights and the KV cache of 32768 tokens"
     )
     assert mistral.remedy == (
-        'Set `targets.mistral.overrides` to {"gpu_memory_utilization": 0.77} (docs/fit.md), or '
-        "free 5.9 GiB (a desktop in use takes about 10)."
+        'Set `targets.mistral.overrides` to {"gpu_memory_utilization": 0.77} '
+        "(`lockstep help fit`), or free 5.9 GiB (a desktop in use takes about 10)."
     )
     assert vllm.message == (
         "mistral-vllm needs 107.7 GiB available to start, and 90.0 GiB are: vLLM asks for 0.8 of "

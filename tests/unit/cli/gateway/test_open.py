@@ -24,7 +24,7 @@ sparks = checked(
 )
 """
 OPEN = '{"gateway": {"bind": "0.0.0.0", "tls": "own"}, "webui": {"bind": "0.0.0.0"}}'
-TRUST = "  trust https://spark-1:8443/root.crt, its own certificate authority (docs/tls.md)"
+TRUST = "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)"
 
 
 def run(folder: Path, *words: str, more: str = "{}") -> Result:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from lab.hub.hub import ACCEPTED_TOKEN, HubServer
 from lab.hub.hub_store import StoredFile
 from lab.hub.safetensors import Tensor
 from lockstep.cli.main import main
+from lockstep.cli.recipe import bind
 from lockstep.fit import catalogue
 from lockstep.inventory.inventory_file import load as load_inventory
 from lockstep.recipes.command import serve_command
@@ -33,7 +33,6 @@ from lockstep.recipes.recipe_file import Recipe, load
 
 GB = 10**9
 # The command has the name of its module.
-NEW = "lockstep.cli.recipe.new"
 #: Qwen3.6-35B-A3B as its configuration has it, which the catalogue knows as qwen3_5_moe.
 MOE: dict[str, Any] = {
     "model_type": "qwen3_5_moe",
@@ -469,7 +468,7 @@ def test_a_recipe_is_bound_where_somebody_says_yes(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    monkeypatch.setattr(sys.modules[NEW], "_can_ask", lambda: True)
+    monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
     before = path.read_text()
     for name, answer in (("no", "n\n"), ("gone", "")):
@@ -487,7 +486,7 @@ def test_a_binding_that_the_inventory_refuses_is_taken_back(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add("org/a", STRANGE, {"model.safetensors": GB})
-    monkeypatch.setattr(sys.modules[NEW], "_can_ask", lambda: True)
+    monkeypatch.setattr(bind, "_can_ask", lambda: True)
     path = inventory(hub)
     before = path.read_text()
     result = invoke("new", "org/a", "--name", "qwen", "-i", str(path), answer="y\n")
@@ -501,6 +500,16 @@ def test_without_an_inventory_the_lines_are_printed(hub: Hub) -> None:
     said = run("new", "org/a")
     assert "recipe_folders" not in said
     assert 'in group_data/all.py, at targets: "a": {"recipe": "a", "unit": "vllm-a"},' in said
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_another_folder_is_named_as_seen_from_the_owners(
+    hub: Hub, tmp_path: Path, inside: bool
+) -> None:
+    hub.add("org/a", STRANGE, {"model.safetensors": GB})
+    folder = Path("more/recipes") if inside else tmp_path / "elsewhere"
+    said = run("new", "org/a", "--folder", str(folder), "-i", str(inventory(hub)))
+    assert f' "{folder}",),' in said
 
 
 def test_a_broken_inventory_that_nobody_named_is_passed_over(hub: Hub) -> None:

@@ -121,6 +121,8 @@ def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
 
     assert code == 0
     assert lines[0].startswith("glm is hot already (")
+    assert switches.load(pair[1].paths)[0].hot_already
+    assert not switches.load(pair[0].paths)[0].hot_already
     assert calls(pair[1])[-1] == f"systemctl start -- {GLM}"
 
 

@@ -482,10 +482,11 @@ def test_an_engine_that_took_more_than_it_needed_gives_that_back(spark):
 
 
 def test_a_target_that_is_hot_and_generates_is_left_alone(spark):
-    assert spark.to("mistral") == 0
+    assert switch_sh.main(["--worker", "mistral", "anna"], spark.paths) == 0
 
     assert spark.systemd.calls == []
-    assert spark.lines[0].startswith("mistral is hot already (")
+    (kept,) = switches.load(spark.paths)
+    assert kept.said.startswith("mistral is hot already (") and kept.hot_already
 
 
 def test_a_target_that_generates_is_left_alone_where_the_gateway_before_it_is_down(spark):

@@ -78,15 +78,15 @@ def test_a_switch_is_done_though_its_record_cannot_be_written(paths):
 
 def test_what_a_switch_usually_takes_is_the_median_of_those_that_started_it():
     ended = [
-        switches.Ended(1.0, took, "anna", target, code, said)
-        for took, target, code, said in (
-            (90, "qwen", 0, "qwen is hot, started in 89 s"),
-            (400, "qwen", 1, "the switch to qwen FAILED; tiny is hot again"),
-            (110, "qwen", 0, "qwen is hot, started in 109 s"),
-            (5, "tiny", 0, "tiny is hot, started in 4 s"),
-            (900, "qwen", 0, "qwen is hot, started in 899 s"),
+        switches.Ended(1.0, took, "anna", target, code, "its last words", hot_already)
+        for took, target, code, hot_already in (
+            (90, "qwen", 0, False),
+            (400, "qwen", 1, False),
+            (110, "qwen", 0, False),
+            (5, "tiny", 0, False),
+            (900, "qwen", 0, False),
             # They took a second, for nothing was to start.
-            *[(1, "qwen", 0, "qwen is hot already (a token in 0.1 s)")] * 3,
+            *[(1, "qwen", 0, True)] * 3,
         )
     ]
     assert switches.usual_s([]) == {}

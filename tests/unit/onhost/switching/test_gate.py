@@ -280,7 +280,7 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
         "qwen needs 67.0 GiB, 41.2 GiB available after 3 s (of 119.6 GiB). Remedy: see what "
         "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
         "switch.sh qwen; where nothing can be stopped, another share "
-        "(targets.qwen.overrides gpu_memory_utilization, docs/fit.md)"
+        "(targets.qwen.overrides gpu_memory_utilization, `lockstep help fit`)"
     )
 
 

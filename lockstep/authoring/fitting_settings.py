@@ -20,7 +20,7 @@ _STEP = 0.05
 
 
 @dataclass(frozen=True)
-class Room:
+class FittingSettings:
     """Settings with which a recipe fits.
 
     Attributes:
@@ -43,7 +43,9 @@ class Room:
         return self.tensor * self.pipeline
 
 
-def room(recipe: Recipe, catalogue: Catalogue, machine: str = USUAL) -> Room | Fit:
+def find_settings(
+    recipe: Recipe, catalogue: Catalogue, machine: str = USUAL
+) -> FittingSettings | Fit:
     """The longest context on the fewest Sparks; where eight are too few, why one does not hold it.
 
     A context of 32768 tokens in doubt (a tight fit) goes before a shorter one that is certain. Of
@@ -77,7 +79,7 @@ def room(recipe: Recipe, catalogue: Catalogue, machine: str = USUAL) -> Room | F
                 for context in tried:
                     found = _best(judge, replace(spread, context=context), shares, verdicts)
                     if found:
-                        return Room(found[0], context, tensor, pipeline, found[1])
+                        return FittingSettings(found[0], context, tensor, pipeline, found[1])
     return judge(replace(asked, context=contexts[-1], utilization=shares[-1]))
 
 

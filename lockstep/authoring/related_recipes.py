@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lockstep.authoring.weights import Weights, scheme
+from lockstep.authoring.weights import Weights
 from lockstep.core.errors import RecipeError
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.fit import model_of
+from lockstep.models.quantisation import scheme_of
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.command import serve_command
 from lockstep.recipes.recipe_file import Recipe
@@ -19,32 +20,32 @@ FAMILY_KEYS = ("attention_backend", "tool_call_parser", "reasoning_parser")
 
 
 @dataclass(frozen=True)
-class Kin:
+class RelatedRecipes:
     """The recipes of the catalogue that are near to a repository.
 
     Attributes:
-        followed: The nearest recipe of the same family and engine; None: it knows none.
-        same: Whether that one's weights are stored in the same way.
-        started: The recipe whose image, or venv, starts the engine.
-        elsewhere: Other engines on which the catalogue knows the family.
+        nearest: The nearest recipe of the same family and engine; None: it knows none.
+        same_storage: Whether that one's weights are stored in the same way.
+        starter: The recipe whose image, or venv, starts the engine.
+        other_engines: Engines on which the catalogue knows the family, where none is nearest.
     """
 
-    followed: Recipe | None
-    same: bool
-    started: Recipe
-    elsewhere: tuple[str, ...]
+    nearest: Recipe | None
+    same_storage: bool
+    starter: Recipe
+    other_engines: tuple[str, ...]
 
     @property
-    def values(self) -> dict[str, str]:
-        """Recipe key of `FAMILY_KEYS` → what the followed recipe says."""
-        if self.followed is None or self.followed.engine is None:
+    def family_values(self) -> dict[str, str]:
+        """Recipe key of `FAMILY_KEYS` → what the nearest recipe says."""
+        if self.nearest is None or self.nearest.engine is None:
             return {}
-        argv, engine = serve_command(self.followed), self.followed.engine
+        argv, engine = serve_command(self.nearest), self.nearest.engine
         said = {key: engine.value(argv, key) for key in FAMILY_KEYS}
         return {key: value for key, value in said.items() if value}
 
 
-def kin(weights: Weights, catalogue: Catalogue) -> Kin:
+def find_related(weights: Weights, catalogue: Catalogue) -> RelatedRecipes:
     """The nearest recipes for some weights.
 
     A family is told by the repository's name, which the catalogue may know, or by `model_type`.
@@ -69,20 +70,21 @@ def kin(weights: Weights, catalogue: Catalogue) -> Kin:
         return recipe.model != weights.model, differs, drafts, recipe.name
 
     near = sorted((each for each in family if each.engine is weights.engine), key=distance)
-    followed = near[0] if near else None
+    nearest = near[0] if near else None
     others = {each.engine.name for each in family if each.engine} - {weights.engine.name}
-    return Kin(
-        followed,
-        followed is not None and stored(followed, catalogue) == weights.scheme,
-        followed or _usual(weights, {recipe.name: recipe for recipe in alone}),
-        () if followed else tuple(name for name in ENGINES if name in others),
+    return RelatedRecipes(
+        nearest,
+        nearest is not None and stored(nearest, catalogue) == weights.scheme,
+        nearest or _usual(weights, {recipe.name: recipe for recipe in alone}),
+        () if nearest else tuple(name for name in ENGINES if name in others),
     )
 
 
 def stored(recipe: Recipe, catalogue: Catalogue) -> str:
     """How the weights of a recipe are stored, as `Weights.scheme` calls it."""
     known = model_of(recipe, catalogue.knowledge).quantisation
-    return "gguf" if recipe.quant else scheme(known or str(recipe.metadata.get("model_dtype", "")))
+    said = known or str(recipe.metadata.get("model_dtype", ""))
+    return "gguf" if recipe.quant else scheme_of(said)
 
 
 def _usual(weights: Weights, recipes: Mapping[str, Recipe]) -> Recipe:
@@ -91,7 +93,7 @@ def _usual(weights: Weights, recipes: Mapping[str, Recipe]) -> Recipe:
     if not own:
         raise RecipeError(
             f"no recipe of the catalogue names an image of {weights.engine.title}",
-            remedy="Write the recipe by hand (docs/recipes.md).",
+            remedy="Write the recipe by hand (`lockstep help recipes`).",
         )
     image = Counter(each.container for each in own).most_common(1)[0][0]
     return next(each for each in own if each.container == image)

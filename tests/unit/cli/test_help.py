@@ -1,0 +1,74 @@
+"""`lockstep help`: the pages of docs, whole or by section."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lockstep.cli import help as command
+from lockstep.cli.main import main
+
+PAGE = """\
+# One
+
+## First part
+```python
+# inventories/spark.py
+```
+### Inside, and more
+deep
+## Second
+end
+"""
+
+
+def shown(*words: str) -> Result:
+    return CliRunner().invoke(main, ["help", *words])
+
+
+@pytest.fixture
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`one` is the only page."""
+    (tmp_path / "one.md").write_text(PAGE)
+    monkeypatch.setattr(command, "DOCS", tmp_path)
+
+
+def test_every_page_is_listed_with_its_subject() -> None:
+    lines = dict(line.split(maxsplit=1) for line in shown().output.splitlines())
+    assert lines["drift"] == "Drift"
+    assert lines["evidence/cuda"].startswith("Evidence")
+
+
+def test_a_page_is_shown_whole(page: None) -> None:
+    assert shown("one").output.rstrip() == PAGE.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("section", "part"),
+    [
+        ("first-part", PAGE[PAGE.index("## First") : PAGE.index("## Second")]),
+        ("inside-and-more", "### Inside, and more\ndeep\n"),
+        ("second", "## Second\nend\n"),
+    ],
+)
+def test_a_section_ends_at_the_next_heading_of_its_level(
+    page: None, section: str, part: str
+) -> None:
+    assert shown("one", section).output.rstrip() == part.rstrip()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("two",), "no such page; found 'two'; allowed: one."),
+        (("one", "secnd"), "no such section of one; found 'secnd'. Did you mean 'second'?"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_is(
+    page: None, words: tuple[str, ...], said: str
+) -> None:
+    done = shown(*words)
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
