@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -18,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork import Fork
 from lab_servers import free_port
-from onhost_fakes import REPOSITORY, FakeSystemd, host_root
+from onhost_fakes import FakeSystemd, host_root
 from raw_engine import LIMIT_S, Wire
 
-from lockstep.onhost.core import layout
-from lockstep.onhost.gateway import keys
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.gateway import keys, peers, server
 from lockstep.onhost.gateway.configuration import Door, Gateway, Limits, Model
+from lockstep.onhost.gateway.wire import body
 
 #: Targets of a host in these tests; "safe" is the fallback of "mistral", "vectors" embeds.
 UNITS = {name: f"{name}.service" for name in ("qwen", "mistral", "safe", "vectors")}
@@ -37,23 +38,6 @@ STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encodi
 TWO = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
 USE = {"Authorization": f"Bearer {KEYS['use']}"}
 OPERATE = {"x-api-key": KEYS["operate"]}
-_MAIN = (
-    "import os, sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
-    "from lockstep.onhost.core import errors, layout; "
-    # No gateway is silent here because this machine is busy.
-    "from lockstep.onhost.gateway import peers, server; peers.ANSWER_S = 180.0; "
-    "from lockstep.onhost.gateway.wire import body; {more}"
-    "sys.exit(errors.ended('lockstep gateway', lambda: server.main("
-    "[], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')))"
-)
-
-
-# What systemd does before it starts the program of a socket.
-_HANDED = (
-    "[os.dup2(number, 3 + place) for place, number in enumerate({numbers})]; "
-    "os.environ.update(LISTEN_FDS=str(len({numbers})), LISTEN_PID=str(os.getpid()), "
-    "SYSTEMD_EXEC_PID=str(os.getpid())); "
-)
 
 
 @dataclass
@@ -191,15 +175,26 @@ def start(
     """
     # Far from the numbers that it gets them as.
     high = [fcntl.fcntl(each, fcntl.F_DUPFD, 100) for each in handed or ()]
-    more = _HANDED.format(numbers=high) if handed is not None else ""
-    if patience_s is not None:
-        more += f"body.PATIENCE_S = {patience_s}; "
+
+    def main() -> int:
+        # No gateway is silent here because this machine is busy.
+        peers.ANSWER_S = 180.0
+        if patience_s is not None:
+            body.PATIENCE_S = patience_s
+        if handed is not None:
+            # What systemd does before it starts the program of a socket.
+            for place, number in enumerate(high):
+                os.dup2(number, 3 + place)
+            me = str(os.getpid())
+            os.environ.update(LISTEN_FDS=str(len(high)), LISTEN_PID=me, SYSTEMD_EXEC_PID=me)
+        usage = spark.paths.root / "usage.json"
+        return errors.ended("lockstep gateway", lambda: server.main([], spark.paths, usage))
+
     # A proxy of the environment is for fetching; no engine is behind one.
     extra = {"NOTIFY_SOCKET": notify, "http_proxy": "http://127.0.0.1:9", **environment}
-    root = str(spark.paths.root)
     try:
-        return subprocess.Popen(
-            [sys.executable, "-c", _MAIN.format(repository=str(REPOSITORY), root=root, more=more)],
+        return Fork(
+            main,
             env={**os.environ, **extra},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,12 +1,13 @@
 """Several members of a cluster on this machine: each with its own agent, systemd and engine.
 
-The agents are real processes at 127.0.1.1, 127.0.1.2 …, so that one can be killed, frozen or
-refused like a host.
+The agents are processes at 127.0.1.1, 127.0.1.2 …, so that one can be killed, frozen or refused
+like a host.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import random
@@ -15,13 +16,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import onhost_fake_systemd
+from fork import Fork
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import runs, wire_client
-from lockstep.onhost.core import config
+from lockstep.onhost.core import config, errors
+from lockstep.onhost.switching import switch_job
 
 KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
@@ -109,11 +113,25 @@ class Spark:
         root = str(self.paths.root)
         return [sys.executable, "-IS", "-c", _DRIVER, str(REPOSITORY), root, module, *words]
 
+    def program(self, module: str, *words: str) -> Callable[[], int]:
+        """What one of the host's programs does."""
+
+        def main() -> int:
+            again = self.argv("operator.switch_sh")
+            switch_job.program = lambda: again
+            onhost_fake_systemd.HERE[(*again,)] = lambda words: self.program(
+                "operator.switch_sh", *words
+            )()
+            program = importlib.import_module(f"lockstep.onhost.{module}")
+            return errors.ended(module, lambda: program.main(list(words), self.paths))
+
+        return main
+
     def power_on(self, *times: str) -> None:
         """Start the agent, by `TIMES` and then these options, and wait until it answers."""
         with self.log.open("a") as log:
-            argv = self.argv("cluster.agent", *TIMES, *times)
-            self.agent = subprocess.Popen(argv, env=self.environment, stdout=log, stderr=log)
+            main = self.program("cluster.agent", *TIMES, *times)
+            self.agent = Fork(main, env=self.environment, stdout=log, stderr=log)
         until(self._listens, "the agent listens")
 
     def _listens(self) -> bool:
@@ -148,8 +166,12 @@ class Spark:
 
     def switch_begun(self, name: str) -> subprocess.Popen[str]:
         """The switch's own process, as systemd's job runs it."""
-        return subprocess.Popen(
-            self.argv("operator.switch_sh", "--worker", name, "alice"),
+        return self.begun("operator.switch_sh", "--worker", name, "alice")
+
+    def begun(self, module: str, *words: str) -> subprocess.Popen[str]:
+        """One of the host's programs, started."""
+        return Fork(
+            self.program(module, *words),
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -164,15 +186,9 @@ class Spark:
 
     def run(self, module: str, *words: str) -> tuple[int, list[str]]:
         """One of the host's programs: exit code and lines."""
-        done = subprocess.run(
-            self.argv(module, *words),
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=LIMIT_S,
-        )
-        return done.returncode, (done.stdout + done.stderr).splitlines()
+        process = self.begun(module, *words)
+        said, _ = process.communicate(timeout=LIMIT_S)
+        return process.returncode, said.splitlines()
 
     def state(self, unit: str = GLM) -> str:
         return str(self.systemd.state(unit)["ActiveState"])

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
-from onhost_fakes import REPOSITORY, FakeDocker, FakeEngine, FakeSystemd, host_root
+import onhost_fake_systemd
+from fork import Fork
+from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
+
+from lockstep.onhost.core import errors
+from lockstep.onhost.gateway import keys, switch_program
+from lockstep.onhost.operator import switch_sh
+from lockstep.onhost.switching import switch_job
 
 UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
 
@@ -51,9 +59,18 @@ class SwitchingSpark:
             except OSError:
                 return
             with connection:
-                argv = [sys.executable, "-c", _program(str(self.paths.root))]
-                process = subprocess.Popen(argv, stdin=connection, stdout=connection)
+                process = Fork(self._program, stdin=connection, stdout=connection)
                 self.started.append(process)
+
+    def _program(self) -> int:
+        """The program, with the worker that it has systemd start, of this root."""
+        keys.ACCOUNT = pwd.getpwuid(os.getuid()).pw_name
+        worker = ["switch.sh"]
+        switch_job.program = lambda: worker
+        onhost_fake_systemd.HERE[(*worker,)] = lambda words: errors.ended(
+            "switch.sh", lambda: switch_sh.main(words, self.paths)
+        )
+        return errors.ended("gateway-switch", lambda: switch_program.main([], self.paths))
 
     def tell(self, name: str, **values: object) -> None:
         """Change a target's data."""
@@ -74,24 +91,3 @@ class SwitchingSpark:
             process.wait(180)
         self.docker.close()
         self.engine.close()
-
-
-def _program(root: str) -> str:
-    """The program, with the worker that it has systemd start, of another root."""
-    base = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        "from pathlib import Path; from lockstep.onhost.core import errors, layout; "
-        f"paths = layout.Paths(Path({root!r})); "
-    )
-    worker = base + (
-        "from lockstep.onhost.operator import switch_sh; "
-        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
-    )
-    return base + (
-        "import os, pwd; "
-        "from lockstep.onhost.gateway import keys, switch_program; "
-        "from lockstep.onhost.switching import switch_job; "
-        "keys.ACCOUNT = pwd.getpwuid(os.getuid()).pw_name; "
-        f"switch_job.program = lambda: [sys.executable, '-c', {worker!r}]; "
-        "sys.exit(errors.ended('gateway-switch', lambda: switch_program.main([], paths)))"
-    )

@@ -1,17 +1,17 @@
-"""A make-believe systemd: unit states are JSON files in $FAKE_SYSTEMD, jobs are real processes.
+"""A make-believe systemd: unit states are dicts in files of $FAKE_SYSTEMD, jobs are real processes.
 
-onhost_fakes.FakeSystemd names it systemctl, systemd-run, journalctl and sudo. What `systemctl show`
-says of a unit stands in a file beside its state, for SHOW. It is started some thousand times: what
-few calls need is imported late.
+onhost_fakes.FakeSystemd names it systemctl, systemd-run, journalctl and sudo for the programs that
+a test starts, and answers a test's own process without another one. What `systemctl show` says of
+a unit stands in a file beside its state, for SHOW. What few calls need is imported late.
 """
 
-import json
 import os
 import sys
 import time
 from _thread import get_ident
 
-FOLDER = os.environ.get("FAKE_SYSTEMD", "")
+#: Argument list that starts a program → its `main` in this process, which may be forked instead.
+HERE = {}
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
 
 
@@ -38,7 +38,7 @@ def shown(fields):
 
 def write(folder, name, state):
     """Keep a unit's state, and what is shown of it."""
-    for suffix, text in (("json", json.dumps(state)), ("show", shown({"Id": name, **state}))):
+    for suffix, text in (("state", repr(state)), ("show", shown({"Id": name, **state}))):
         # Tests write it from several threads as well.
         new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
         with open(new, "w") as file:
@@ -51,25 +51,35 @@ def text_of(path):
         return file.read()
 
 
+def read(folder, name):
+    """A unit's state. Every other way to write and read a dict takes an import."""
+    return eval(text_of(f"{folder}/{name}.state"))
+
+
+def folder():
+    """Where the units are that this process asks about."""
+    return os.environ["FAKE_SYSTEMD"]
+
+
 def load(name):
     try:
-        return json.loads(text_of(f"{FOLDER}/{name}.json"))
+        return read(folder(), name)
     except FileNotFoundError:
         return dict(NOT_FOUND)
 
 
 def set_state(name, active, sub, **more):
     state = {**load(name), "ActiveState": active, "SubState": sub, **more}
-    write(FOLDER, name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
+    write(folder(), name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
 
 
-def start(name):
+def start(name, err):
     state = load(name)
     if state["LoadState"] != "loaded":
         sys.exit(f"Unit {name} not found.")
     set_state(name, "activating", "start")
     if "on_start" in state and stopped_meanwhile(name, state["on_start"]):
-        print(f"Job for {name} canceled.", file=sys.stderr)
+        print(f"Job for {name} canceled.", file=err)
         return 1
     if "starts_with" in state:
         path, text = state["starts_with"]
@@ -84,7 +94,7 @@ def start(name):
         ("failed", "failed") if not state.get("restarts_itself") else ("activating", "auto-restart")
     )
     set_state(name, *failed, Result="exit-code", ExecMainCode="1", ExecMainStatus="3")
-    print(f"Job for {name} failed.", file=sys.stderr)
+    print(f"Job for {name} failed.", file=err)
     return 1
 
 
@@ -106,46 +116,61 @@ def stop(name):
     if "stop_fails" in state:
         sys.exit(state["stop_fails"])
     if state.get("transient"):
-        os.unlink(f"{FOLDER}/{name}.json")
-        os.unlink(f"{FOLDER}/{name}.show")
+        os.unlink(f"{folder()}/{name}.state")
+        os.unlink(f"{folder()}/{name}.show")
     elif state["LoadState"] == "loaded":
         set_state(name, "inactive", "dead")
 
 
-def systemctl(argv):
+def systemctl(argv, out, err):
     verb, *rest = argv
     names = [name for name in rest if not name.startswith("-")]
+    if verb == "show":
+        print("\n".join(shown({"Id": name, **load(name)}) for name in names), end="", file=out)
+        return 0
     if verb == "list-units":
         import fnmatch
 
-        for file in sorted(fnmatch.filter(os.listdir(FOLDER), f"{names[0]}.json")):
-            unit = file.removesuffix(".json")
+        for file in sorted(fnmatch.filter(os.listdir(folder()), f"{names[0]}.state")):
+            unit = file.removesuffix(".state")
             state = load(unit)
-            print(unit, state["LoadState"], state["ActiveState"], state["SubState"])
+            print(unit, state["LoadState"], state["ActiveState"], state["SubState"], file=out)
         return 0
     if verb == "start":
-        return max(start(name) for name in names)
+        return max(start(name, err) for name in names)
     for name in names:
         if verb == "stop" or load(name)["ActiveState"] == "failed":
             stop(name)
     return 0
 
 
-def systemd_run(argv):
-    import shlex
+def run_work(work, **streams):
+    """Run a program to its end; its exit code."""
     import subprocess
+
+    streams["stdin"] = subprocess.DEVNULL
+    start = next((each for each in HERE if tuple(work[: len(each)]) == each), None)
+    if start:
+        from fork import Fork
+
+        return Fork(lambda: HERE[start](work[len(start) :]), **streams).wait()
+    return subprocess.run(work, **streams).returncode
+
+
+def systemd_run(argv, out, err):
+    import shlex
 
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
     if "--wait" in options:
-        return subprocess.run(work, stdin=subprocess.DEVNULL).returncode
+        return run_work(work)
     values = dict(option.partition("=")[::2] for option in options)
     properties = dict(o.split("=", 2)[1:] for o in options if o.startswith("--property="))
     name = values["--unit"]
     if load(name)["LoadState"] == "loaded":
         sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
-    write(FOLDER, name, {**state, "ActiveState": "active", "SubState": "running"})
+    write(folder(), name, {**state, "ActiveState": "active", "SubState": "running"})
     log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")
     if os.fork():
         return 0
@@ -154,16 +179,14 @@ def systemd_run(argv):
     for descriptor in (1, 2):
         os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     with open(log, "a") as stream:
-        code = subprocess.run(
-            work, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream
-        ).returncode
+        code = run_work(work, stdout=stream, stderr=stream)
     if load(name)["LoadState"] != "loaded":
         os._exit(0)
     if "ExecStopPost" in properties:
         set_state(name, "deactivating", "stop-post")
         with open(log, "a") as stream:
             after = shlex.split(properties["ExecStopPost"].replace("$$", "$"))
-            subprocess.run(after, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream)
+            run_work(after, stdout=stream, stderr=stream)
     if code == 0:
         set_state(name, "active", "exited", Result="success", ExecMainCode="1", ExecMainStatus="0")
     else:
@@ -179,8 +202,8 @@ def systemd_run(argv):
     os._exit(0)
 
 
-def journalctl(argv):
-    synced = f"{FOLDER}/synced"
+def journalctl(argv, out, err):
+    synced = f"{folder()}/synced"
     if "--sync" in argv:
         open(synced, "a").close()
         return 0
@@ -188,30 +211,32 @@ def journalctl(argv):
     unit = next((o.partition("=")[2] for o in argv if o.startswith("--unit=")), "kernel")
     state = load(unit)
     lines = state.get("journal", []) + (state.get("late", []) if os.path.exists(synced) else [])
-    print("\n".join(lines), flush=True)
+    print("\n".join(lines), flush=True, file=out)
     if "--follow" in argv:
         time.sleep(60)
     return 0
 
 
-def sudo(argv):
-    allowed = os.path.exists(f"{FOLDER}/sudo-allows")
+def sudo(argv, out, err):
+    allowed = os.path.exists(f"{folder()}/sudo-allows")
     if "-l" not in argv:
-        print("sudo runs", *argv[2:])
+        print("sudo runs", *argv[2:], file=out)
     elif not allowed:
-        print("sudo: a password is required", file=sys.stderr)
+        print("sudo: a password is required", file=err)
     return 0 if allowed else 1
 
 
-def main():
-    name, argv = os.path.basename(sys.argv[0]).removesuffix(".py"), sys.argv[1:]
-    if name != "journalctl":
-        with open(f"{FOLDER}/calls", "a") as calls:
+PROGRAMS = {
+    "systemctl": systemctl,
+    "systemd-run": systemd_run,
+    "journalctl": journalctl,
+    "sudo": sudo,
+}
+
+
+def main(name, argv, out, err):
+    """Do what `name` is asked for; its exit code, or SystemExit with what it says as it refuses."""
+    if name != "journalctl" and argv[0] != "show":
+        with open(f"{folder()}/calls", "a") as calls:
             calls.write(" ".join([name, *argv]) + "\n")
-    programs = {
-        "systemctl": systemctl,
-        "systemd-run": systemd_run,
-        "journalctl": journalctl,
-        "sudo": sudo,
-    }
-    return programs[name](argv)
+    return PROGRAMS[name](argv, out, err)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import re
 import socketserver
+import subprocess
 import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import IO
 
 import onhost_fake_systemd
+from fork import Fork
 
-from lockstep.onhost.core import layout
+from lockstep.onhost.core import layout, runner
 from lockstep.onhost.docker import container_group
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -134,6 +139,36 @@ def let_the_kernel_kill(monkeypatch) -> list[str]:
     return killed
 
 
+_run_program = runner.run
+
+
+def _run(
+    argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """As the runner, without a process for a question to the make-believe systemd."""
+    name, words = argv[0], list(argv[1:])
+    if name not in onhost_fake_systemd.PROGRAMS:
+        return _run_program(argv, timeout, env)
+    if name == "systemd-run":
+        # What it starts goes on when it has ended.
+        pipe = subprocess.PIPE
+        main = partial(_answer, name, words)
+        with Fork(main, stdout=pipe, stderr=pipe, text=True) as process:
+            said = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(list(argv), process.returncode, *said)
+    out, err = io.StringIO(), io.StringIO()
+    code = _answer(name, words, out, err)
+    return subprocess.CompletedProcess(list(argv), code, out.getvalue(), err.getvalue())
+
+
+def _answer(name: str, words: list[str], out: IO[str] | None = None, err=None) -> int:
+    try:
+        return onhost_fake_systemd.main(name, words, out or sys.stdout, err or sys.stderr)
+    except SystemExit as refused:
+        print(refused.code, file=err or sys.stderr)
+        return 1
+
+
 class FakeSystemd:
     """`systemctl`, `systemd-run`, `journalctl` and `sudo` on PATH over a folder of unit states."""
 
@@ -144,7 +179,9 @@ class FakeSystemd:
         # Without the site packages, and compiled once, it starts in a third of the time.
         program = (
             f"#!{sys.executable} -IS\nimport sys; sys.path.append({HELPERS!r})\n"
-            "import onhost_fake_systemd as program; sys.exit(program.main())\n"
+            "import onhost_fake_systemd as program; "
+            "name = sys.argv[0].rpartition('/')[2].removesuffix('.py'); "
+            "sys.exit(program.main(name, sys.argv[1:], sys.stdout, sys.stderr))\n"
         )
         for name in ("systemctl.py", "systemd-run", "journalctl", "sudo"):
             (bin_folder / name).write_text(program)
@@ -158,6 +195,7 @@ class FakeSystemd:
         (bin_folder / "sync").chmod(0o755)
         monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
         monkeypatch.setenv("FAKE_SYSTEMD", str(folder))
+        monkeypatch.setattr(runner, "run", _run)
 
     def unit(self, name: str, **fields: object) -> None:
         """Describe a unit: systemd's properties, and how its next start goes.
@@ -172,7 +210,7 @@ class FakeSystemd:
 
     def state(self, name: str) -> dict:
         """What the unit is now."""
-        return json.loads((self.folder / f"{name}.json").read_text())
+        return onhost_fake_systemd.read(self.folder, name)
 
     @property
     def calls(self) -> list[str]:

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fork import Fork
 from gateway_proof import CHAT, MESSAGES, PLAIN, read
 from gateway_proof import Answer as Soaked
 from lab_servers import Answer, ask, free_port, program, until
 
+from lab.content.standin import engine as standin
 from lockstep.fit.catalogue import FOLDER
 from lockstep.inventory.settings import Paths, Settings
 from lockstep.lock.pins import ModelPin, Pins
@@ -28,11 +30,6 @@ from lockstep.units.served_weights import weight_overrides
 # Each starts an engine.
 pytestmark = pytest.mark.slow
 
-CODE = """
-import sys
-from standin import engine
-sys.exit(engine.serve(sys.argv[1], "9.9", sys.argv, sys.argv[2:]))
-"""
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -80,9 +77,18 @@ def engine(
     environment = {f"STANDIN_{key.upper()}": str(value) for key, value in (usual | knobs).items()}
     environment |= {"STANDIN_RECORD": str(tmp_path / "argv.json"), "HF_HOME": str(tmp_path)}
     environment["STANDIN_KNOBS_FOLDER"] = str(tmp_path)
-    command = [name, *named, "--host", "127.0.0.1", "--port", str(port), *words]
-    with program(CODE, command, **environment) as process:
-        yield Engine(process, port)
+    serve = [*named, "--host", "127.0.0.1", "--port", str(port), *words]
+    with Fork(
+        lambda: standin.serve(name, "9.9", [name, *serve], serve),
+        env={"PATH": os.environ["PATH"], **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield Engine(process, port)
+        finally:
+            process.kill()
 
 
 def refused(url: str) -> bool:

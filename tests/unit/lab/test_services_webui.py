@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import browser
-from lab_servers import ask, free_port, program, until
+from browser import Chromium, browser, started
+from fork import Fork
+from lab_servers import ask, free_port, until
 from local_server import LocalServer, Reply, Seen, as_json, serving
 from webui_page import WebUI
 
 pytestmark = pytest.mark.slow
 
-CODE = (
-    "import sys, types; sys.path.insert(0, sys.argv[1]); from openwebui import start; start.main()"
-)
 ADMIN = {"email": "admin@lab", "password": "a password"}
 GIVEN = {"WEBUI_ADMIN_EMAIL": ADMIN["email"], "WEBUI_ADMIN_PASSWORD": ADMIN["password"]}
 COLD = "mistral is cold: qwen is hot"
@@ -36,10 +37,22 @@ def webui(tmp_path: Path, **environment: str) -> Iterator[str]:
         "DATA_DIR": str(tmp_path / "app" / "data"),
         "STANDIN_RECORD": str(tmp_path / "environment.json"),
     }
-    with program(CODE, [str(info.parent)], **places, **environment):
-        url = f"http://127.0.0.1:{port}"
-        until(lambda: ask(f"{url}/health").status == 200, "Open WebUI")
-        yield url
+
+    def main() -> None:
+        sys.path.insert(0, str(info.parent))
+        # It reads its environment as it is imported.
+        from lab.content.openwebui import start
+
+        start.main()
+
+    known = {"PATH": os.environ["PATH"], **places, **environment}
+    with Fork(main, env=known, stdout=subprocess.DEVNULL) as process:
+        try:
+            url = f"http://127.0.0.1:{port}"
+            until(lambda: ask(f"{url}/health").status == 200, "Open WebUI")
+            yield url
+        finally:
+            process.kill()
 
 
 def signup(url: str, email: str) -> int:
@@ -108,6 +121,13 @@ def test_the_models_of_an_engine_that_is_down_are_left_out(tmp_path: Path) -> No
         assert ask(f"{url}/api/models").status == 401
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Chromium]:
+    """The browser of all tests here, each with sessions of its own."""
+    with started() as chromium:
+        yield chromium
+
+
 def chats(seen: Seen) -> Reply:
     """A gateway: qwen is hot, mistral is cold, and the switch to broken fails while one waits."""
     asked = json.loads(seen.body)
@@ -126,7 +146,9 @@ def chats(seen: Seen) -> Reply:
 
 
 @contextlib.contextmanager
-def chatting(tmp_path: Path, **environment: str) -> Iterator[tuple[WebUI, LocalServer]]:
+def chatting(
+    chromium: Chromium, tmp_path: Path, **environment: str
+) -> Iterator[tuple[WebUI, LocalServer]]:
     """Somebody signed in with a browser, and the gateway that Open WebUI asks."""
     names = ("qwen", "mistral", "broken", "auto")
     listed = as_json({"object": "list", "data": [{"id": name} for name in names]})
@@ -135,7 +157,7 @@ def chatting(tmp_path: Path, **environment: str) -> Iterator[tuple[WebUI, LocalS
         gateway = stack.enter_context(serving(answers))
         given = {"OPENAI_API_BASE_URLS": f"{gateway.url}/v1", **GIVEN, **environment}
         url = stack.enter_context(webui(tmp_path, **given))
-        page = stack.enter_context(browser()).page(url)
+        page = stack.enter_context(browser(chromium=chromium)).page(url)
         yield WebUI(page, ADMIN["email"], ADMIN["password"]), gateway
 
 
@@ -143,8 +165,10 @@ def asked(gateway: LocalServer) -> list[dict[str, Any]]:
     return [json.loads(seen.body) for seen in gateway.seen if seen.method == "POST"]
 
 
-def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(tmp_path: Path) -> None:
-    with chatting(tmp_path) as (somebody, gateway):
+def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    with chatting(chromium, tmp_path) as (somebody, gateway):
         assert somebody.models() == ["qwen", "mistral", "broken", "auto"]
         assert somebody.chosen == "qwen"
         somebody.say("Say hello")
@@ -162,13 +186,15 @@ def test_a_chat_in_a_browser_and_what_it_asks_behind_ones_back(tmp_path: Path) -
         until(lambda: len(asked(gateway)) == 10, "a switch that failed is asked for thrice more")
 
 
-def test_tasks_and_the_first_chat_go_to_the_models_of_its_settings(tmp_path: Path) -> None:
+def test_tasks_and_the_first_chat_go_to_the_models_of_its_settings(
+    chromium: Chromium, tmp_path: Path
+) -> None:
     given = {
         "DEFAULT_MODELS": "auto",
         "TASK_MODEL_EXTERNAL": "auto",
         "DEFAULT_MODEL_METADATA": '{"capabilities": {"builtin_tools": false}}',
     }
-    with chatting(tmp_path, **given) as (somebody, gateway):
+    with chatting(chromium, tmp_path, **given) as (somebody, gateway):
         assert somebody.chosen == "auto"
         somebody.new_chat("qwen")
         somebody.say("Say hello")

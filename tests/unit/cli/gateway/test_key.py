@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import grp
+import io
 import json
+import os
+import subprocess
 import sys
+import syslog
+import threading
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_probe import program
 from click.testing import CliRunner, Result
-from onhost_fakes import REPOSITORY
 
 from lockstep.cli.main import main
-from lockstep.onhost.core import atomic
-from lockstep.onhost.gateway import keys
+from lockstep.fleet import hosts
+from lockstep.onhost.core import atomic, errors
+from lockstep.onhost.gateway import keys, keys_program
 from lockstep.onhost.gateway.usage import Total
 
 pytestmark = pytest.mark.slow
@@ -28,28 +34,6 @@ sparks = checked(
     [(name, {"operators": ("anna",)}) for name in ("spark-1.local", "spark-2.local")],
 )
 """
-#: The real program on a host whose files are in a folder, as `ssh HOST sudo -n python3 …` runs it.
-HOST = """\
-import grp, os, sys, syslog
-from pathlib import Path
-sys.path.insert(0, {repository!r})
-from lockstep.onhost.core import errors
-from lockstep.onhost.gateway import keys, keys_program
-folder = Path({folder!r}) / sys.argv[1]
-folder.mkdir(exist_ok=True)
-keys.ACCOUNT = grp.getgrgid(os.getgid()).gr_name
-syslog.syslog = lambda *_: None
-run = lambda: keys_program.main(sys.argv[2:], folder / "keys/keys.json", folder / "usage.json")
-sys.exit(errors.ended("lockstep gateway-keys", run))
-"""
-# Notes each call, and runs the program as the host that it was asked for.
-SSH = """\
-for word in "$@"; do host=$command; command=$word; done
-folder=${{0%/*}}/..
-echo "$host $command" >> "$folder/calls"
-[ -e "$folder/$host.down" ] && {{ echo timed out >&2; exit 255; }}
-exec {python} -IS "$folder/host.py" "$host" "${{command##* }}"
-"""
 ONE, TWO = "spark-1.local", "spark-2.local"
 
 
@@ -60,14 +44,34 @@ class Sparks:
         self.folder = folder
         self.inventory = folder / "sparks.py"
         self.inventory.write_text(INVENTORY)
-        (folder / "host.py").write_text(HOST.format(repository=str(REPOSITORY), folder=str(folder)))
-        program(folder / "bin", "ssh", SSH.format(python=sys.executable))
+        self.calls: list[str] = []
+        self._one_at_a_time = threading.Lock()
+
+    def ssh(self, words: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        """The real program on a host whose files are in a folder."""
+        host, command = words[-2:]
+        self.calls.append(f"{host} {command}")
+        if (self.folder / f"{host}.down").exists():
+            return subprocess.CompletedProcess(words, 255, "", "timed out\n")
+        out, err = io.StringIO(), io.StringIO()
+        with self._one_at_a_time, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, "stdin", io.StringIO(options["input"]))
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            code = self.take(host, command.split()[-1])
+        return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+    def take(self, host: str, verb: str) -> int:
+        """Do what the program does there."""
+        usage = self.folder / host / "usage.json"
+        usage.parent.mkdir(exist_ok=True)
+        run = partial(keys_program.main, [verb], self.path(host), usage)
+        return errors.ended("lockstep gateway-keys", run)
 
     def run(self, verb: str, *words: str) -> Result:
         """`lockstep key VERB WORDS -i INVENTORY`."""
-        environment = {"PATH": f"{self.folder / 'bin'}:/usr/bin:/bin"}
         argv = ["key", verb, *words, "-i", str(self.inventory)]
-        return CliRunner().invoke(main, argv, env=environment)
+        return CliRunner().invoke(main, argv)
 
     def down(self, host: str, is_down: bool = True) -> None:
         """Whether a Spark can be reached."""
@@ -86,15 +90,14 @@ class Sparks:
         """`lockstep key list --json`."""
         return json.loads(self.run("list", "--json", *words).stdout)
 
-    @property
-    def calls(self) -> str:
-        """Every command line on a Spark so far."""
-        return (self.folder / "calls").read_text()
-
 
 @pytest.fixture
-def sparks(tmp_path: Path) -> Sparks:
-    return Sparks(tmp_path)
+def sparks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sparks:
+    sparks = Sparks(tmp_path)
+    monkeypatch.setattr(hosts.subprocess, "run", sparks.ssh)
+    monkeypatch.setattr(keys, "ACCOUNT", grp.getgrgid(os.getgid()).gr_name)
+    monkeypatch.setattr(syslog, "syslog", lambda *_: None)
+    return sparks
 
 
 def added(sparks: Sparks, *words: str) -> str:
@@ -114,9 +117,9 @@ def test_a_key_is_in_force_everywhere_and_only_its_digest_leaves_this_machine(
     for host in (ONE, TWO):
         assert sparks.who(host, secret) == keys.Person("anna", "operate")
         assert secret not in sparks.path(host).read_text()
-    assert secret not in sparks.calls
+    assert not any(secret in call for call in sparks.calls)
     last = "sudo -n /usr/bin/python3 /usr/local/lib/lockstep gateway-keys take"
-    assert sorted(sparks.calls.splitlines()[-2:]) == [f"{ONE} {last}", f"{TWO} {last}"]
+    assert sorted(sparks.calls[-2:]) == [f"{ONE} {last}", f"{TWO} {last}"]
 
 
 def test_a_revoked_key_is_worth_nothing_and_a_new_one_may_follow(sparks: Sparks) -> None:
@@ -230,7 +233,7 @@ def test_a_broken_file_is_told_with_its_name(sparks: Sparks) -> None:
 
 def test_programs_of_another_version_are_told(sparks: Sparks) -> None:
     later = '{"keys": [{"person": "anna", "since": "2026-11-01T00:00:00Z", "models": []}]}'
-    (sparks.folder / "host.py").write_text(f"print({later!r})")
+    sparks.take = lambda *_: print(later)
     shown = sparks.run("list")
     assert shown.exit_code == 2
     assert f"{ONE}: its answer: unknown key 'models' in keys[0]" in shown.stderr
@@ -259,7 +262,7 @@ def test_wrong_use_contacts_nobody(sparks: Sparks, words: tuple[str, ...], said:
     done = sparks.run(*words)
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
-    assert not (sparks.folder / "calls").exists()
+    assert sparks.calls == []
 
 
 def test_a_person_without_a_key_cannot_lose_it(sparks: Sparks) -> None:

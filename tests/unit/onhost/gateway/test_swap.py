@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import time
 
 import pytest
 from a_switching_spark import UNITS, SwitchingSpark
 
-from lockstep.onhost.core import config, switch_lock
+from lockstep.onhost.core import config, runner, switch_lock
 from lockstep.onhost.gateway import ask
 from lockstep.onhost.gateway.configuration import Gateway
 from lockstep.onhost.gateway.hot import Hot
@@ -196,10 +197,11 @@ def test_who_hangs_up_before_the_switch_leaves_nothing_behind(spark):
     run(story())
 
 
-def test_while_systemd_does_not_answer_nothing_is_switched(spark):
+def test_while_systemd_does_not_answer_nothing_is_switched(spark, monkeypatch):
     async def story() -> None:
         door = Door(spark)
-        (spark.systemd.folder / "bin/systemctl").write_text("#!/bin/sh\nexit 1\n")
+        refused = subprocess.CompletedProcess([], 1, "", "")
+        monkeypatch.setattr(runner, "run", lambda *_, **__: refused)
         cold = asyncio.create_task(door.request("qwen"))
         await until(lambda: door.swaps.waiting)
         await door.looked()

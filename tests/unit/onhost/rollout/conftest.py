@@ -86,7 +86,7 @@ def spark(tmp_path, monkeypatch):
             states = {
                 name: self.systemd.state(name)["ActiveState"]
                 for name in names
-                if (self.systemd.folder / f"{name}.json").exists()
+                if (self.systemd.folder / f"{name}.state").exists()
             }
             return [name for name, state in states.items() if state == "active"]
 

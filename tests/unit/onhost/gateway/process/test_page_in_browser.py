@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -21,11 +20,13 @@ from a_probe import program
 from a_prometheus import prometheus
 from a_switching_spark import UNITS, SwitchingSpark
 from browser import DESK, PHONE, Browser, Chromium, browser, faults, picture, started
+from fork import Fork
 from gateway_process import KEYS, write_keys
-from onhost_fakes import REPOSITORY
 from playwright.sync_api import Locator, Page, expect
 
 from lockstep.files.templating import render
+from lockstep.onhost.core import errors
+from lockstep.onhost.gateway import ask, server
 from lockstep.onhost.gateway.configuration import Door, Gateway, WebUi
 from lockstep.onhost.records import last_diff, switches
 
@@ -37,14 +38,6 @@ RECIPES = {
     "mistral": "mistral-small-4-nvfp4-sglang-eagle",
     "spare": "qwen3.6-35b-a3b-autoround",
 }
-_MAIN = (
-    "import functools, sys; sys.path.insert(0, {repository!r}); from pathlib import Path; "
-    "from lockstep.onhost.core import errors, layout; "
-    "from lockstep.onhost.gateway import ask, server; "
-    "ask.switch = functools.partial(ask.switch, path=Path({socket!r})); "
-    "sys.exit(errors.ended('lockstep gateway', lambda: server.main("
-    "[], layout.Paths(Path({root!r})), Path({root!r}) / 'usage.json')))"
-)
 METRICS = 'vllm:num_requests_running{{m="q"}} {0}\nvllm:generation_tokens_total{{m="q"}} {1}\n'
 HIDDEN = """(hidden) => {
   Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
@@ -79,13 +72,16 @@ class Spark(SwitchingSpark):
     def gateway(self) -> Iterator[None]:
         """The program, ready."""
         place = tempfile.mktemp(dir=self.paths.root.parent)
-        root, repository = str(self.paths.root), str(REPOSITORY)
-        main = _MAIN.format(repository=repository, root=root, socket=str(self.socket))
+
+        def main() -> int:
+            ask.switch = functools.partial(ask.switch, path=self.socket)
+            usage = self.paths.root / "usage.json"
+            return errors.ended("lockstep gateway", lambda: server.main([], self.paths, usage))
+
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
             notify.bind(place)
             notify.settimeout(LIMIT_S)
-            argv, environment = [sys.executable, "-c", main], {**os.environ, "NOTIFY_SOCKET": place}
-            with subprocess.Popen(argv, env=environment) as self.process:
+            with Fork(main, env={**os.environ, "NOTIFY_SOCKET": place}) as self.process:
                 try:
                     assert notify.recv(64) == b"READY=1"
                     yield

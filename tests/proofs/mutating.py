@@ -1,0 +1,351 @@
+"""Requests that were broken at random: nothing falls over, and no engine is asked without a key.
+
+    python tests/proofs/mutating.py --requests 5000 --seed 20261123
+
+So many without a key, and as many with one, to a gateway on this machine. A call with the same seed
+sends the same. Exit code 0 when all is as it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HELPERS = Path(__file__).resolve().parents[1] / "helpers"
+sys.path[:0] = [str(HELPERS), str(HELPERS / "gateway"), str(HELPERS / "onhost")]
+
+from gateway_process import KEYS, Spark, running  # noqa: E402
+
+from lockstep.onhost.gateway import app  # noqa: E402
+
+SEED, AT_ONCE = 20261123, 32
+#: Who sends half a request waits no longer for an answer: so many other answers of the gateway, so
+#: many seconds apart. A gateway that has little of the processor is waited for as much longer.
+PATIENCE, PULSE_S = 5, 0.1
+PATHS = (*app.MODEL_PATHS, "/", "/health", "/metrics", "/status", "/switch", "/v1/models")
+_READ = ("/", "/health", "/metrics", "/status", "/v1/models")
+_ODD_PATHS = (
+    *(
+        "*",
+        "//v1/models",
+        "/v1/../v1/models",
+        "/v1/models/..%2f..",
+        "/%76%31/models",
+        "/v1/models;x",
+    ),
+    *("http://other.example/v1/models", "/v1/chat/completions/", "/v1/chat%2Fcompletions", "/\x00"),
+    *(
+        "/.",
+        "/v1/.",
+        "/invocations",
+        "/pause",
+        "/v1",
+        "/switch/..",
+        "/metrics%00",
+        "/" + "a" * 9000,
+    ),
+    *(
+        "/v1/chat/completions?a=" + "b" * 900,
+        "/v1/chat/completions#x",
+        "/\xff\xfe",
+        "v1/models",
+        "",
+    ),
+)
+_METHODS = (
+    *("GET", "POST", "POST", "POST", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE"),
+    *("CONNECT", "post", "PO\x00ST", "P" * 300, "", "PRI"),
+)
+_HEADERS = (
+    *(b"content-length: -1", b"content-length: 5", b"content-length: 99999999999999999999"),
+    *(
+        b"content-length: 1\r\ncontent-length: 2",
+        b"transfer-encoding: chunked",
+        b"expect: 100-continue",
+    ),
+    *(b"transfer-encoding: chunked\r\ncontent-length: 4", b"transfer-encoding: gzip, chunked"),
+    *(
+        b"content-encoding: gzip",
+        b"content-encoding: \xff",
+        b"content-type: text/plain; charset=utf-16",
+    ),
+    *(
+        b"authorization: Bearer",
+        b"authorization: Bearer  ",
+        b"authorization: Basic YTpi",
+        b"x-api-key:",
+    ),
+    *(
+        b"authorization: Bearer \xff\xfe",
+        b"x-api-key: " + b"k" * 9000,
+        b"connection: upgrade\r\nupgrade: h2c",
+    ),
+    *(
+        b"connection: close, authorization, host",
+        b"x: " + b"y" * 70000,
+        b"x\x00: y",
+        b" folded",
+        b"novalue",
+    ),
+    *(b"host: evil.example", b"host: ", b"host: a\r\nhost: b", b"origin: https://evil.example"),
+    *(
+        b"x-forwarded-for: 10.0.0.1",
+        b"forwarded: for=10.0.0.1",
+        b"x-lockstep-peer: x",
+        b"x-lockstep-role: operate",
+    ),
+    *(
+        b"range: bytes=0-1",
+        b"accept: text/event-stream",
+        b"\r\n".join(b"h%d: v" % n for n in range(300)),
+    ),
+)
+_BODIES = (
+    *(
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"7",
+        b'"text"',
+        b"{}",
+        b'{"model": "qwen"',
+        b"\xff\xfe{\x00}\x00",
+    ),
+    *(
+        b"\xef\xbb\xbf{}",
+        b'{"model": "\\ud800"}',
+        b"[" * 90000,
+        b'{"a":' * 20000,
+        b'{"model": 1e999}',
+    ),
+    *(
+        b'{"model": NaN}',
+        b'{"model": "qwen", "model": "mistral"}',
+        b'{"model": ["qwen"]}',
+        b"\x00" * 200,
+    ),
+    *(b'{"model": "qwen", "n": 1e30}', b'{"model": "qwen", "top_logprobs": -1}', b"9" * 30000),
+    *(b'{"model": "qwen", "messages": {"role": {}}}', b'{"model": "auto", "stream": "yes"}'),
+    *(
+        b'{"model": "' + b"q" * 100000 + b'"}',
+        b'{"target": "none"}',
+        b'{"target": {"a": 1}}',
+        b"5\r\n{}\r\n0",
+    ),
+)
+
+
+@dataclass
+class Engine:
+    """Answers whatever comes, and keeps the first bytes of each request."""
+
+    sockets: list[socket.socket]
+    requests: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for listening in self.sockets:
+            listening.settimeout(None)
+            threading.Thread(target=self._accept, args=(listening,), daemon=True).start()
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listening.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        with client:
+            client.settimeout(5)
+            data = b""
+            try:
+                while b"\r\n\r\n" not in data and (part := client.recv(65536)):
+                    data += part
+                self.requests.append(data)
+                body = b'{"ok": true}'
+                client.sendall(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                    b"content-length: %d\r\n\r\n%b" % (len(body), body)
+                )
+            except OSError:
+                return
+
+
+def mutated(dice: random.Random, key: bytes | None) -> bytes:
+    """One request, whole or broken in a few places."""
+    path = dice.choice(PATHS) if dice.random() < 0.8 else dice.choice(_ODD_PATHS)
+    usual = "GET" if path in _READ else "POST"
+    method = usual if dice.random() < 0.7 else dice.choice(_METHODS)
+    good = {"model": dice.choice(("qwen", "auto", "coder", "mistral", "nothing")), "messages": []}
+    body = json.dumps(good | {"stream": dice.random() < 0.3}).encode()
+    if dice.random() < 0.4:
+        body = dice.choice(_BODIES)
+    headers = [b"host: localhost", b"content-type: application/json"]
+    if dice.random() < 0.85:
+        headers.append(b"content-length: %d" % len(body))
+    if key and dice.random() < 0.9:
+        headers.append(dice.choice((b"authorization: Bearer ", b"x-api-key: ")) + key)
+    headers += dice.choices(_HEADERS, k=dice.choice((0, 0, 0, 0, 1, 1, 2)))
+    dice.shuffle(headers)
+    line = f"{method} {path} HTTP/{dice.choice(('1.1',) * 9 + ('1.0', '2.0', '9', ''))}"
+    text = line.encode("latin-1") + b"\r\n" + b"\r\n".join(headers) + b"\r\n\r\n" + body
+    if dice.random() < 0.15:
+        broken = bytearray(text)
+        for _ in range(dice.randint(1, 8)):
+            broken[dice.randrange(len(broken))] = dice.randrange(256)
+        text = bytes(broken)
+    if dice.random() < 0.05:
+        text = text[: dice.randrange(len(text))]
+    if dice.random() < 0.02:
+        text += text
+    return text
+
+
+@dataclass
+class Pulse:
+    """Counts answers of the gateway to somebody else, one after the other."""
+
+    spark: Spark
+    count: int = 0
+    beaten: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def go_on(self) -> None:
+        """Ask again and again on one connection."""
+        door = self.spark.door("local")
+        reader, writer = await asyncio.open_connection(door.address, door.port)
+        try:
+            while True:
+                writer.write(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                await reader.readuntil(b'{"status": "ok"}')
+                async with self.beaten:
+                    self.count += 1
+                    self.beaten.notify_all()
+                await asyncio.sleep(PULSE_S)
+        finally:
+            writer.close()
+
+    async def patience_ends(self) -> None:
+        """Return when a client would leave that waits from now on."""
+        until = self.count + PATIENCE
+        async with self.beaten:
+            await self.beaten.wait_for(lambda: self.count >= until)
+
+
+async def answered(spark: Spark, pulse: Pulse, kind: str, text: bytes) -> bytes:
+    """What comes back within the patience of a client."""
+    door = spark.door(kind)
+    opening = (
+        asyncio.open_connection(door.address, door.port)
+        if door.port
+        else asyncio.open_unix_connection(door.address)
+    )
+    reader, writer = await opening
+    found = b""
+    try:
+        writer.write(text)
+        while part := await within(pulse.patience_ends(), reader.read(65536)):
+            found += part
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+    return found
+
+
+async def within(patience: Coroutine[Any, Any, None], reading: Coroutine[Any, Any, bytes]) -> bytes:
+    """What is read before the patience ends; b"" for nothing."""
+    waits, reads = asyncio.ensure_future(patience), asyncio.ensure_future(reading)
+    try:
+        await asyncio.wait((waits, reads), return_when=asyncio.FIRST_COMPLETED)
+        return reads.result() if reads.done() else b""
+    finally:
+        waits.cancel()
+        reads.cancel()
+
+
+async def sent(
+    spark: Spark, kinds: tuple[str, ...], number: int, key: bytes | None, seed: int
+) -> Counter[str]:
+    """So many requests, some at once; how often each status came ("" for none)."""
+    turns, statuses, pulse = asyncio.Semaphore(AT_ONCE), Counter[str](), Pulse(spark)
+
+    async def one(index: int) -> None:
+        dice = random.Random(f"{seed} {key is None} {index}")
+        kind, text = dice.choice(kinds), mutated(dice, key)
+        async with turns:
+            answer = await answered(spark, pulse, kind, text)
+        status = answer.split(b" ", 2)[1].decode("latin-1") if answer else ""
+        assert not answer or answer.startswith(b"HTTP/1.1 "), (text, answer)
+        assert status != "500", (kind, text, answer)
+        if status == "200" and key is None:
+            assert text.split(b" ", 2)[1].partition(b"?")[0].partition(b"#")[0] in _FREE, (
+                text,
+                answer,
+            )
+        statuses[status] += 1
+
+    beating = asyncio.create_task(pulse.go_on())
+    await asyncio.gather(*(one(index) for index in range(number)))
+    assert not beating.done(), beating.result()
+    beating.cancel()
+    return statuses
+
+
+_FREE = {path.encode() for path in app.FREE} | {b"/root.crt"}
+
+
+def hold(folder: Path, number: int, seed: int = SEED) -> None:
+    """Nothing of what must hold breaks under so many requests without a key, and with one."""
+    with running(folder) as spark:
+        engine = Engine(list({id(one): one for one in spark.engines.values()}.values()))
+        without = asyncio.run(sent(spark, ("open", "tls"), number, None, seed))
+        assert engine.requests == []
+        assert without["401"] > number / 3 and without["200"] > 0, without
+        key = KEYS["operate"].encode()
+        with_key = asyncio.run(sent(spark, ("open", "tls", "local"), number, key, seed))
+        assert with_key["200"] > number / 20 and with_key["400"] > number / 10, with_key
+        allowed = {path.encode() for path in app.MODEL_PATHS}
+        # The facts of the page come from the engine's counters.
+        asked = [
+            one for one in engine.requests if one and not one.startswith(b"GET /metrics HTTP/1.1")
+        ]
+        assert len(asked) > number / 50
+        for request in asked:
+            method, target = request.split(b" ", 2)[:2]
+            assert method == b"POST" and target.partition(b"?")[0] in allowed, request[:300]
+            assert key not in request
+        with contextlib.closing(spark.client()) as client:
+            client.request("GET", "/health")
+            assert client.getresponse().status == 200
+        said = spark.stop()
+        assert "Traceback" not in said and "Exception" not in said, said[-3000:]
+        assert KEYS["operate"] not in said
+
+
+def main() -> int:
+    """Command line; an assertion that fails tells the request."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=SEED)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        hold(Path(folder), options.requests, options.seed)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
