@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
-from onhost_fakes import program
+from forked_host import run_program
 
 from lockstep.host.specs import check_wanted, engine_missing
 from lockstep.onhost.core import errors
@@ -200,8 +200,8 @@ class Site:
     def cut(self, stage: str, victim: str) -> int:
         """One stage, as the host runs it: it ends as soon as uv has come to `victim`."""
         environment = {**os.environ, "FAIL": victim}
-        argv = program("engine-build", *self._argv(stage))
-        return subprocess.run(argv, env=environment, capture_output=True, check=False).returncode
+        done = run_program("engine-build", *self._argv(stage), environment=environment)
+        return done.returncode
 
     def _argv(self, stage: str) -> list[str]:
         spec = self.folder / "engine.json"
@@ -517,23 +517,13 @@ def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
 
 @pytest.mark.parametrize("argv", [[], ["bake"], ["check", "a", "b"]])
 def test_wrong_use_says_how(argv: list[str]) -> None:
-    done = subprocess.run(
-        program("engine-build", *argv),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program("engine-build", *argv)
     assert done.returncode == errors.EXIT_USAGE
     assert "usage: engine-build" in done.stderr
 
 
 def test_a_missing_specification_is_named(tmp_path: Path) -> None:
-    done = subprocess.run(
-        program("engine-build", "check", str(tmp_path / "none.json")),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program("engine-build", "check", str(tmp_path / "none.json"))
     assert done.returncode == errors.EXIT_USAGE
     assert done.stderr.startswith("lockstep engine-build: ")
     assert "none.json" in done.stderr

@@ -17,7 +17,7 @@ from lockstep.files import sent
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import closure
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @cache
@@ -41,7 +41,7 @@ def take(
         texts: Modules → their text where it is another one here.
     """
     environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    return forked_host.run(_command(), document, environment, texts or {})
+    return forked_host.run(_command(), environment=environment, text=document, texts=texts)
 
 
 def ask(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,18 +14,33 @@ from types import ModuleType
 
 from forks import forks, serve
 
-_REPOSITORY = Path(__file__).parents[2]
+_REPOSITORY = Path(__file__).parents[3]
+_HELPERS = str(Path(__file__).parents[1])
 
 
 def run(
-    code: str, text: str, environment: Mapping[str, str], texts: Mapping[str, str]
+    code: str,
+    *words: str,
+    environment: Mapping[str, str] | None = None,
+    text: str = "",
+    texts: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """`python -c CODE`, which reads a text; `texts` are those of modules that are other ones here.
+    """`python -c CODE WORDS`, which reads a text.
 
-    A host's own Python has no such site packages to look through as the tests' has.
+    `texts` are those of modules that are other ones here. A host's own Python has no such site
+    packages to look through as the tests' has.
     """
-    argv = ["python", code, json.dumps(dict(texts))]
-    return forks(__file__, "", "-S").run(argv, environment, Path("/"), limit_s=60, text=text)
+    argv = ["python", code, json.dumps(dict(texts or {})), *words]
+    environment = os.environ if environment is None else environment
+    return forks(__file__, _HELPERS, "-S").run(argv, environment, Path("/"), limit_s=60, text=text)
+
+
+def run_program(
+    word: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A program of this repository, as on a host."""
+    code = "import runpy; runpy.run_module('lockstep.onhost', run_name='__main__')"
+    return run(code, word, *arguments, environment=environment)
 
 
 class _Replaced:
@@ -45,20 +61,25 @@ class _Replaced:
 
 def _import() -> None:
     """Import all that readers import."""
-    sys.path[0] = str(_REPOSITORY)
+    # As where `-I` is said: the folder of this file and PYTHONPATH are left out.
+    sys.path[:2] = [str(_REPOSITORY)]
     for path in sorted((_REPOSITORY / "lockstep/onhost/facts").glob("*.py")):
         import_module(f"lockstep.onhost.facts.{path.stem}")
 
 
 def _main() -> None:
     serve(_import)
-    _, code, texts = sys.argv
+    _, code, texts, *words = sys.argv
+    sys.argv[:] = ["-c", *words]
+    sys.path[1:1] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     replaced = json.loads(texts)
     if replaced:
         for name in [name for name in sys.modules if name.partition(".")[0] == "lockstep"]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Replaced(replaced))  # type: ignore[arg-type]
-    exec(code, {"__name__": "__main__"})
+    # What is started from here imports the main module anew, if it is a file.
+    sys.modules["__main__"] = main = ModuleType("__main__")
+    exec(code, vars(main))
 
 
 if __name__ == "__main__":
