@@ -21,6 +21,11 @@ settings.register_profile("lockstep", deadline=None)
 settings.load_profile("lockstep")
 
 
+def pytest_collection_finish() -> None:
+    """Look for no garbage in what collection has made: it stays until the end."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
     with left_behind.ended():

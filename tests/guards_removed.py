@@ -851,8 +851,8 @@ GUARDS = (
     Guard(
         "readiness asks for a token",
         f"{ONHOST}/engine/ready.py",
-        "        return self._wait_for_token(key)",
-        '        return "a token in 1.0 s"',
+        "        answer = self._wait_for_token(key)",
+        '        answer = "a token in 1.0 s"',
         "tests/unit/onhost/engine/test_ready.py",
     ),
     Guard(

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
+
+if TYPE_CHECKING:
+    from yaml import SafeDumper as FastDumper
+elif yaml.__with_libyaml__:
+    # In a fifth of the time.
+    from yaml import CSafeDumper as FastDumper
+else:
+    FastDumper = yaml.SafeDumper
 
 
 def dump(value: Any) -> str:
@@ -26,7 +34,7 @@ def dump(value: Any) -> str:
     return text
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(FastDumper):
     """SafeDumper without anchors: an entry must be deletable without breaking another."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -9,6 +9,7 @@ from lockstep.core.argv import is_flag
 from lockstep.core.errors import UnitError
 
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%$_+-=./:,@^!~")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 def text(value: str) -> str:
@@ -65,7 +66,7 @@ def lines(argv: Iterable[str], before: str | None = None) -> list[list[str]]:
 
 
 def _refuse_control(value: str) -> None:
-    if any(ord(character) < 32 or ord(character) == 127 for character in value):
+    if _CONTROL.search(value):
         raise UnitError("a unit cannot hold control characters", found=repr(value)[:60])
 
 

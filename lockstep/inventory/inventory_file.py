@@ -7,6 +7,7 @@ import runpy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -432,10 +433,7 @@ def _execute(path: Path) -> dict[str, Any]:
 def tree(path: Path) -> ast.Module:
     """A Python file read. InventoryError where it is not Python, or not UTF-8."""
     try:
-        module = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
-        # Some faults are found only here: a `return` outside a function.
-        compile(module, str(path), "exec")
-        return module
+        return _parsed(path.read_text(encoding="utf-8"), str(path))
     except SyntaxError as fault:
         raise InventoryError(
             f"not valid Python: {fault.msg}",
@@ -443,6 +441,15 @@ def tree(path: Path) -> ast.Module:
         ) from fault
     except UnicodeDecodeError as fault:
         raise InventoryError("the file is not UTF-8 text", where=str(path)) from fault
+
+
+@cache
+def _parsed(text: str, filename: str) -> ast.Module:
+    """Group data are read several times by one command."""
+    module = ast.parse(text, filename=filename)
+    # Some faults are found only here: a `return` outside a function.
+    compile(module, filename, "exec")
+    return module
 
 
 def _refuse_double_keys(path: Path, module: ast.Module) -> None:

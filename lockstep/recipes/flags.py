@@ -35,12 +35,11 @@ def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
 
     The last one counts, as it does for the engines' parsers.
     """
-    spans = [
-        (index, _end(argv, index))
-        for index, word in enumerate(argv)
-        if word.split("=", 1)[0] in names and is_flag(word)
-    ]
-    return spans[-1] if spans else None
+    for index in reversed(range(len(argv))):
+        word = argv[index]
+        if word.startswith("-") and word.partition("=")[0] in names and is_flag(word):
+            return index, _end(argv, index)
+    return None
 
 
 def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fake_spark import HOSTS
-from forked_pyinfra import forks
+from forked_pyinfra import pyinfra
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -38,9 +38,9 @@ class Site:
         With `--dry` and without `-y`, which would leave out what pyinfra finds to change.
         """
         options += () if "--dry" in options else ("-y",)
+        argv = (*options, self.inventory, task)
         environment = self._before(changes)
-        argv = [*options, self.inventory, task]
-        done = forks(self.repository, self._path).run(argv, environment, limit_s=300)
+        done = pyinfra(*argv, folder=self.repository, environment=environment, path=self._path)
         self.document = json.loads(self._state.read_text())
         return done
 

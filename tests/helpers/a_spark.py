@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import runpy
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -42,12 +44,14 @@ _REPOSITORY = Path(__file__).parents[2]
 
 def spark(name: str = "spark1", **data: object) -> HostPlan:
     """A host with the defaults of group data, and ``data`` in place of some of it."""
-    shared = {
-        key: value
-        for key, value in runpy.run_path(str(_REPOSITORY / "group_data/all.py")).items()
-        if not key.startswith("_")
-    }
-    return plan_of(name, {**shared, **data}, folder=_REPOSITORY)
+    return plan_of(name, {**copy.deepcopy(_shared()), **data}, folder=_REPOSITORY)
+
+
+@cache
+def _shared() -> dict[str, object]:
+    """The defaults of group data."""
+    named = runpy.run_path(str(_GROUP_DATA))
+    return {key: value for key, value in named.items() if not key.startswith("_")}
 
 
 def digest_of(number: int) -> str:

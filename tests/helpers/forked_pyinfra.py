@@ -1,72 +1,35 @@
-"""Runs pyinfra many times from one process that has imported it: each run is a fork of that one.
+"""pyinfra many times from one process that has imported it and the deploy (`forks`).
 
-Importing pyinfra and the deploy takes more processor time than a deploy to Sparks in memory.
-
-usage: forked_pyinfra    in a repository; asked for runs at standard input, by `Forks`
+Importing them takes more processor time than a deploy to Sparks in memory.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import secrets
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from secrets import token_hex
 
-# gevent replaces these when pyinfra is imported: the process that is forked runs none of it.
-from os import fork, waitpid  # isort: skip
+from forks import forks, serve
 
-#: A request, with a whole environment, is one message.
-_LONGEST = 2**20
-
-
-class Forks:
-    """A process in `folder` that runs `pyinfra`; it ends with this one."""
-
-    def __init__(self, folder: Path, path: str) -> None:
-        self._asking, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with asked:
-            self._process = subprocess.Popen(
-                [sys.executable, __file__],
-                cwd=folder,
-                env={**os.environ, "PYTHONPATH": path},
-                stdin=asked,
-                start_new_session=True,
-            )
-
-    def run(
-        self, argv: Sequence[str], environment: Mapping[str, str], limit_s: float
-    ) -> subprocess.CompletedProcess[str]:
-        """`pyinfra ARGV` with this whole environment, to its end."""
-        request = json.dumps([list(argv), dict(environment)]).encode()
-        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
-            self._asking.settimeout(limit_s)
-            socket.send_fds(self._asking, [request], [out.fileno(), err.fileno()])
-            try:
-                code = self._asking.recv(16)
-            except TimeoutError:
-                # The run with it; the next one has another.
-                os.killpg(self._process.pid, signal.SIGKILL)
-                forks.cache_clear()
-                raise
-            assert code, "the process that runs pyinfra has ended"
-            out.seek(0)
-            err.seek(0)
-            return subprocess.CompletedProcess(list(argv), int(code), out.read(), err.read())
+_REPOSITORY = Path(__file__).parents[2]
+#: Where modules come from, if not from a copy of the repository.
+PATH = os.pathsep.join(map(str, (_REPOSITORY, Path(__file__).parent)))
 
 
-@cache
-def forks(folder: Path, path: str) -> Forks:
-    """The one of this process for a repository and a PYTHONPATH."""
-    return Forks(folder, path)
+def pyinfra(
+    *argv: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    path: str = PATH,
+) -> subprocess.CompletedProcess[str]:
+    """`pyinfra ARGV` in a folder, as a user types it, with this whole environment."""
+    run = forks(__file__, path).run
+    return run(["pyinfra", *argv], environment or os.environ, folder, limit_s=300)
 
 
 #: What modules drew by chance as they were imported → the size asked for.
@@ -103,39 +66,9 @@ def _import() -> None:
     secrets.token_hex = token_hex
 
 
-def _serve(asked: socket.socket) -> None:
-    """Fork for each request; returns in a fork, ready to run, and ends where nobody asks."""
-    while True:
-        request, fds, _, _ = socket.recv_fds(asked, _LONGEST, 2)
-        if not request:
-            raise SystemExit
-        child = fork()
-        if not child:
-            break
-        for fd in fds:
-            os.close(fd)
-        asked.send(str(os.waitstatus_to_exitcode(waitpid(child, 0)[1])).encode())
-    asked.close()
-    for fd, standard in zip(fds, (1, 2), strict=True):
-        os.dup2(fd, standard)
-        os.close(fd)
-    argv, environment = json.loads(request)
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.argv = ["pyinfra", *argv]
+if __name__ == "__main__":
+    serve(_import)
     _draw_anew()
-
-
-def _main() -> None:
-    asked = socket.socket(fileno=os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    _import()
-    _serve(asked)
-
     from pyinfra_cli.main import main
 
     sys.exit(main())
-
-
-if __name__ == "__main__":
-    _main()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import Result
+from forked_pyinfra import pyinfra
 from over_ssh import invoked
 
 from lockstep.inventory import inventory_file
@@ -105,26 +104,13 @@ def test_wrong_use_writes_nothing(words: list[str], said: str, tmp_path: Path) -
     assert not (tmp_path / "mine").exists()
 
 
-def pyinfra(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """pyinfra's own command in a folder."""
-    return subprocess.run(
-        [Path(sys.executable).with_name("pyinfra"), *words],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
 def test_pyinfra_too_has_the_defaults_and_over_them_what_the_owner_says(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     init(folder, "spark-1.local", "--user", "anna")
     (folder / "group_data").mkdir()
     (folder / "group_data/all.py").write_text('python = "3.13"\nboot = "last"\n')
     (folder / "group_data/inventory.py").write_text('boot = "mistral"\nlock = "my.lock.yaml"\n')
-    done = pyinfra(folder, "--json", "inventory.py", "debug-inventory")
+    done = pyinfra("--json", "inventory.py", "debug-inventory", folder=folder)
     (host,) = json.loads(done.stdout.splitlines()[-1])
     wanted = {
         # Without these two a new host key would be accepted, and nothing would run as root.
@@ -143,7 +129,7 @@ def test_pyinfra_ends_before_it_executes_an_inventory_that_is_no_python(tmp_path
     folder = tmp_path / "mine"
     init(folder, "spark-1.invalid")
     folder.joinpath("inventory.py").write_text("inventory = [\n")
-    done = pyinfra(folder, "-y", "inventory.py", "deploy.py")
+    done = pyinfra("-y", "inventory.py", "deploy.py", folder=folder)
     assert done.returncode == 2
     assert "inventory.py:1: not valid Python" in done.stderr
     assert "Traceback" not in done.stderr

@@ -84,8 +84,8 @@ def test_a_link_that_is_as_it_should_be_is_proved_by_what_nccl_chose() -> None:
     found = told()
     assert (found.wrong, found.silent) == ((), {})
     assert found.proof == "NCCL uses RDMA on every member."
-    assert found.seen["spark-1"][0] == ("enp1s0f0np0: up, MTU 9000, 200 Gbit/s, RDMA rocep1s0f0")
-    assert "whole frames reach spark-2 at 10.77.1.12" in found.seen["spark-1"]
+    assert found.lines["spark-1"][0] == ("enp1s0f0np0: up, MTU 9000, 200 Gbit/s, RDMA rocep1s0f0")
+    assert "whole frames reach spark-2 at 10.77.1.12" in found.lines["spark-1"]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
     found = judged(GROUP, KNOWN, {"spark-1": nothing, "spark-2": nothing})
     assert found.proof == "This proved TCP only: no member that answered has an RDMA device."
     assert found.wrong == ()
-    assert found.seen["spark-1"] == [
+    assert found.lines["spark-1"] == [
         "enP7s7: up, MTU 1500, of unknown speed, no RDMA",
         "no model of the cluster has run since the last boot",
     ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
+from forked_pyinfra import pyinfra
 
 from lockstep.cli.main import main
 from lockstep.core.errors import InventoryError, paragraph
@@ -29,6 +30,7 @@ PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue"
 RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 SHIPPED = "mistral-small-4-119b-nvfp4-vllm-fork"
+DEPLOY = ("-y", "inventories/site.py", "deploy.py")
 END = "Nothing was contacted and nothing was changed.\n"
 
 NAMES = ", ".join(sorted({item.name for item in fields(Settings)} - {"name"}))
@@ -517,7 +519,6 @@ THROUGH_PYINFRA = (
     "a port used twice",
     "a unit of Lockstep's",
     "a digest without sha256:",
-    "a value missing in a template",
     "YAML that is none",
     "group data that is not Python",
 )
@@ -558,21 +559,6 @@ def door() -> Iterator[socket.socket]:
         yield server
 
 
-def deploy(repository: Path, inventory_file: Path) -> subprocess.CompletedProcess[str]:
-    """`pyinfra INVENTORY deploy.py` in the copy, as a user types it."""
-    return subprocess.run(
-        [PYINFRA, "-y", inventory_file.relative_to(repository), "deploy.py"],
-        cwd=repository,
-        # The copy goes before the installed packages.
-        env={**os.environ, "PYTHONPATH": str(repository)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
-
-
 def was_contacted(door: socket.socket) -> bool:
     """Whether somebody has connected to the port."""
     try:
@@ -586,7 +572,8 @@ def was_contacted(door: socket.socket) -> bool:
 @pytest.mark.parametrize("name", THROUGH_PYINFRA)
 def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: socket.socket) -> None:
     case = CASES[name]
-    done = deploy(repository, damage(repository, case, door.getsockname()[1]))
+    damage(repository, case, door.getsockname()[1])
+    done = pyinfra(*DEPLOY, folder=repository)
     said = done.stdout + done.stderr
     assert message(case, repository) in said
     assert "Traceback" not in said
@@ -597,7 +584,7 @@ def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: sock
 def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(repository: Path) -> None:
     path = repository / "inventories/site.py"
     path.write_text("from lockstep.deploy.checked import checked\nsite = [\n")
-    done = deploy(repository, path)
+    done = pyinfra(*DEPLOY, folder=repository)
     said = done.stdout + done.stderr
     assert f"site.py:2: not valid Python: '[' was never closed.\n{END}" in said
     assert "Traceback" not in said
@@ -606,11 +593,34 @@ def test_an_inventory_that_is_not_python_is_named_like_any_other_fault(repositor
 
 
 @pytest.mark.slow
+def test_pyinfra_itself_ends_before_it_connects(repository: Path, door: socket.socket) -> None:
+    """In a process of its own, in a copy whose programs are damaged too."""
+    case = CASES["a value missing in a template"]
+    damage(repository, case, door.getsockname()[1])
+    done = subprocess.run(
+        [PYINFRA, *DEPLOY],
+        cwd=repository,
+        # The copy goes before the installed packages.
+        env={**os.environ, "PYTHONPATH": str(repository)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert message(case, repository) in done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert done.returncode == 2
+    assert not was_contacted(door)
+
+
+@pytest.mark.slow
 def test_pyinfra_connects_when_nothing_is_wrong(repository: Path, door: socket.socket) -> None:
     """What the tests above prove is only worth something if a connection would be seen."""
     case = Case("", host='{"_timeout": 1, "ssh_connect_retries": 0}')
     with ThreadPoolExecutor() as pool:
-        done = pool.submit(deploy, repository, damage(repository, case, door.getsockname()[1]))
+        damage(repository, case, door.getsockname()[1])
+        done = pool.submit(pyinfra, *DEPLOY, folder=repository)
         while not was_contacted(door):
             assert not done.done(), done.result().stderr
     assert "contacted" not in done.result().stderr

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from onhost_fakes import program
+from forked_host import run_program
 
 from lockstep.onhost.core import errors
 
@@ -19,13 +19,8 @@ REFERENCE = f"registry.example:5000/lmsysorg/sglang@{DIGEST}"
 
 def run(word: str, *argv: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A program of the host, with its stand-ins on the path."""
-    return subprocess.run(
-        program(word, *argv),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"},
-        check=False,
-    )
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    return run_program(word, *argv, environment={**os.environ, "PATH": path})
 
 
 # make_secrets.py

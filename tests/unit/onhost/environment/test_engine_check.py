@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from onhost_fakes import program
+from forked_host import run_program
 
 from lockstep.host.specs import check_wanted
 from lockstep.onhost.environment.engine_check import cuda_fault, triple_fault
@@ -167,17 +165,12 @@ class Venv:
                 + self.demands.get(name, "")
             )
         record = self.folder / "check.json"
-        done = subprocess.run(
-            program("engine-check", str(record), python=(sys.executable, "-S")),
-            env={
-                **os.environ,
-                "PYTHONPATH": str(self.folder / "site"),
-                "LOCKSTEP_ENGINE": json.dumps(self.asked),
-            },
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder / "site"),
+            "LOCKSTEP_ENGINE": json.dumps(self.asked),
+        }
+        done = run_program("engine-check", str(record), environment=environment)
         self.printed = done.stdout
         return done.returncode, json.loads(record.read_text()), done.stderr
 

@@ -62,8 +62,9 @@ def spark(tmp_path: Path) -> Path:
     program(folder, "nvidia-container-runtime-hook", "")
     program(folder, "nvcc", 'echo "Cuda compilation tools, release 13.0, V13.0.88"')
     program(folder, "ptxas", "echo ptxas")
-    # The machine's own reads all of its lists.
+    # The machine's own read all of its lists.
     program(folder, "apt-cache", "exit 100")
+    program(folder, "dpkg-query", "exit 1")
     (tmp_path / "dgx-release").write_text(
         'DGX_NAME="DGX Spark"\nDGX_SWBUILD_VERSION="7.2.3"\n\n# comment\n'
     )

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import onhost_fakes
 import pytest
 from a_probe import program
+from forked_host import run_program
 from onhost_fakes import REPOSITORY
 
 from lab.images.image_content import TAGS, Tag, program_files
@@ -55,13 +55,8 @@ def installed(folder: Path, *tags: Tag) -> Path:
 def ask(image: Path, engine: str, *recipes: dict[str, Any], **environment: str) -> dict[str, Any]:
     question = image / "question.json"
     question.write_text(json.dumps(recipes))
-    done = subprocess.run(
-        onhost_fakes.program("image-answer", engine, str(question), python=(sys.executable, "-S")),
-        env={**os.environ, "PYTHONPATH": str(image), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": str(image), **environment}
+    done = run_program("image-answer", engine, str(question), environment=environment)
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

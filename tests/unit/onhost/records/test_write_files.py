@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_probe import command
+from a_probe import take
 from a_spark import spark
 
 from lockstep.files import sent
@@ -36,14 +36,7 @@ def write(
 ) -> subprocess.CompletedProcess[str]:
     asked = {"files": files, "folders": folders, "remove": [str(path) for path in remove]}
     asked |= {"adopt": [str(path) for path in adopt], **others}
-    return subprocess.run(
-        command(),
-        input=sent.document("records.write_files", asked),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
-        check=False,
-    )
+    return take(sent.document("records.write_files", asked), programs)
 
 
 def file(path: Path, text: str, check: str | None = None, **others: str) -> dict[str, Any]:

@@ -6,42 +6,42 @@ import compileall
 import json
 import os
 import subprocess
-import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import forked_host
 
 from lockstep.files import sent
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.files.programs import closure
 
-REPOSITORY = Path(__file__).parents[2]
-
-# Modules whose text is another one here come before those that are installed.
-_REPLACED = """\
-import sys
-from importlib.machinery import ModuleSpec
-class Replaced:
-    def find_spec(self, name, path=None, target=None):
-        return ModuleSpec(name, self) if name in texts else None
-    def create_module(self, spec):
-        return None
-    def exec_module(self, module):
-        exec(texts[module.__name__], vars(module))
-texts = %r
-sys.meta_path.insert(0, Replaced())
-"""
+REPOSITORY = Path(__file__).parents[3]
 
 
 @cache
-def command() -> list[str]:
-    """The command of a host on which the programs of this repository are installed.
+def _command() -> str:
+    """What Python runs on a host on which the programs of this repository are installed.
 
-    tests/unit/files/test_sent.py has a host that has none. A host's own Python has no such site
-    packages to look through as the tests' has.
+    tests/unit/files/test_sent.py has a host that has none.
     """
     compileall.compile_dir(REPOSITORY / "lockstep/onhost", quiet=2)
-    return [sys.executable, "-S", "-I", "-c", sent.COMMAND[-1].replace(PROGRAMS, str(REPOSITORY))]
+    return sent.COMMAND[-1].replace(PROGRAMS, str(REPOSITORY))
+
+
+def take(
+    document: str, folder: Path | None = None, texts: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """What a host prints that reads a document of `lockstep.files.sent`.
+
+    Args:
+        document: The document.
+        folder: Where programs are that come before the machine's own.
+        texts: Modules → their text where it is another one here.
+    """
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+    return forked_host.run(_command(), environment=environment, text=document, texts=texts)
 
 
 def ask(
@@ -65,15 +65,8 @@ def ask(
         for path, text in changed.items()
         if text != texts[path]
     }
-    *words, code = command()
-    done = subprocess.run(
-        [*words, _REPLACED % replaced + code if replaced else code],
-        input=sent.questions({name: asked}),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-        check=True,
-    )
+    done = take(sent.questions({name: asked}), folder, replaced)
+    assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     found = json.loads(done.stdout)
     assert found["faults"] == {}
