@@ -50,7 +50,7 @@ def spark(name: str = "spark1", **data: object) -> HostPlan:
 @cache
 def _shared() -> dict[str, object]:
     """The defaults of group data."""
-    named = runpy.run_path(str(_GROUP_DATA))
+    named = runpy.run_path(str(_REPOSITORY / "group_data/all.py"))
     return {key: value for key, value in named.items() if not key.startswith("_")}
 
 

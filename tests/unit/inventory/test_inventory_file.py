@@ -743,7 +743,7 @@ def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
 def test_pyinfra_names_all_of_them_too(repository: Path) -> None:
     path = repository / "inventories/site.py"
     path.write_text(MANY)
-    done = deploy(repository, path)
+    done = pyinfra(*DEPLOY, folder=repository)
     assert begun(done.stderr) == SAID.splitlines()
     assert done.returncode == 2 and "Traceback" not in done.stderr
 
