@@ -17,6 +17,8 @@ from onhost_fakes import FakeSystemd, host_root, write_meminfo
 
 from group_data import all as group_data
 from lockstep import preflight
+from lockstep.deploy.plan import plan_hosts
+from lockstep.fit import catalogue as catalogues
 from lockstep.fit.fit import prepare
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import config, errors
@@ -115,6 +117,17 @@ def test_what_the_gate_admits_the_floor_does_not_end(host: Spark, total: float) 
                     killed.append(host.killed(target, known, gib + step / 3, total))
     assert [each for each in killed if each] == []
     assert admitted == set(known.targets), "each starts on a Spark at rest"
+
+
+@pytest.mark.parametrize("total", TOTALS)
+def test_what_the_plan_says_fits_is_admitted_on_a_spark_at_rest(host: Spark, total: float) -> None:
+    known, catalogue = host_of(PLAN), catalogues.load(catalogues.FOLDER)
+    machine = catalogue.knowledge.hardware[catalogues.machine_of(PLAN.settings)]
+    [planned] = plan_hosts((PLAN,), PINS, catalogue).hosts
+    fitting = [each.name for each in planned.targets if each.fit and each.fit.verdict == "fits"]
+    assert set(fitting) == set(known.targets) - {"mistral-fallback"}
+    for name in fitting:
+        assert host.is_admitted(known.targets[name], known, machine.at_rest_gib(total), total), name
 
 
 @pytest.fixture
