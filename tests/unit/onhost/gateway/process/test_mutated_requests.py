@@ -1,8 +1,8 @@
-"""Some hundred requests that were broken at random; tests/proofs/mutating.py sends thousands."""
+"""Some hundred requests that were broken at random: `mutated_requests` by hand sends thousands."""
 
 from __future__ import annotations
 
-from mutating import hold
+from mutated_requests import hold
 
 
 def test_nothing_falls_over_and_no_engine_is_asked_without_a_key(tmp_path):

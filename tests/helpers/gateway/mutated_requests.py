@@ -1,6 +1,6 @@
 """Requests that were broken at random: nothing falls over, and no engine is asked without a key.
 
-    python tests/proofs/mutating.py --requests 5000 --seed 20261123
+    python tests/helpers/gateway/mutated_requests.py --requests 5000 --seed 20261123
 
 So many without a key, and as many with one, to a gateway on this machine. A call with the same seed
 sends the same. Exit code 0 when all is as it should be.
@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-HELPERS = Path(__file__).resolve().parents[1] / "helpers"
-sys.path[:0] = [str(HELPERS), str(HELPERS / "gateway"), str(HELPERS / "onhost")]
+HELPERS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(HELPERS), str(HELPERS / "onhost")]
 
 from gateway_process import KEYS, Spark, running  # noqa: E402
 
