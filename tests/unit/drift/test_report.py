@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_probe import take
 from a_snapshot import copied, host, judged, perfect
 from browser import faults_of_report
 from click.testing import CliRunner
@@ -112,14 +113,9 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
 
 def taken(asked: dict[str, Any]) -> str:
     """The snapshot of this machine, by the program as a host runs it."""
-    done = subprocess.run(
-        [sys.executable, *sent.COMMAND[1:]],
-        # A password that sudo did not need is left before it.
-        input="not needed\n" + sent.questions(asked),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    # A password that sudo did not need is left before it.
+    done = take("not needed\n" + sent.questions(asked))
+    assert done.returncode == 0, done.stderr
     return done.stdout
 
 
