@@ -15,10 +15,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import forked_pip
 import pytest
 from a_peer import TOKEN, Spark
 from local_server import LocalServer, Reply, serving
@@ -62,8 +60,6 @@ def _own_pip(monkeypatch: pytest.MonkeyPatch) -> None:
         if name.startswith("PIP_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    ran = SimpleNamespace(run=forked_pip.run, PIPE=subprocess.PIPE)
-    monkeypatch.setattr(wheel_store, "subprocess", ran)
 
 
 @pytest.fixture
