@@ -53,8 +53,8 @@ def test_a_model_has_its_shapes_and_sizes_with_their_sources(tmp_path: Path) -> 
             r"yaml:3: models.a.weights_gb must be a positive number of GB; found 'much'",
         ),
         (
-            f"models:\n  a:\n    weights_gb: {WEIGHTS.replace('quoted', 'heard')}\n",
-            r"weights_gb.kind is not known; found 'heard'; allowed: measured, quoted, computed",
+            f"models:\n  a:\n    weights_gb: {WEIGHTS.replace('quoted', 'told')}\n",
+            r"weights_gb.kind is not known; found 'told'; allowed: measured, quoted, computed",
         ),
         (SHAPES % "{kind: mla, count: 2}", r"architectures.shapes.layers\[0\] lacks a size"),
         (SHAPES % "{kind: moe, count: 2}", r"layers\[0\].kind is not known; found 'moe'"),

@@ -264,6 +264,6 @@ def test_an_inventory_has_a_lock_of_its_own_name() -> None:
     for folder in ("/home/me/inventories", "/home/me"):
         found = inventories.lock_path(Path(folder, "home.py"), [PLAN])
         assert found == Path("/home/me/home.lock.yaml")
-    spark_py = inventories.REPOSITORY / "inventories/spark.py"
+    spark_py = Path(__file__).parents[4] / "inventories/spark.py"
     plans = inventories.load(spark_py)
     assert inventories.lock_path(spark_py, plans).name == "lockstep.lock.yaml"
