@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import shlex
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,12 +111,26 @@ def _write(folder: Path, files: dict[str, str]) -> None:
             "nothing was written: some of it is there already",
             where=str(folder.absolute()),
             found=", ".join(there),
-            remedy="Move it away, or choose another folder with --folder.",
+            remedy="Another Spark is one more entry of the inventory there. Else move these "
+            "away, or choose another folder with --folder.",
         )
-    for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+    written: list[Path] = []
+    try:
+        for name, text in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            written.append(path)
+            path.write_text(text, encoding="utf-8")
+    except OSError as fault:
+        for path in written:
+            with suppress(OSError):
+                path.unlink()
+        raise InventoryError(
+            "the files cannot be written",
+            where=str(folder.absolute()),
+            found=fault.strerror or str(fault),
+            remedy="Choose another folder with --folder.",
+        ) from fault
 
 
 def _look(inventory: Path) -> bool:

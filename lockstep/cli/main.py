@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
@@ -66,6 +67,12 @@ class _Lockstep(LazyGroup):
         except KeyboardInterrupt:
             click.echo("Ended by Ctrl-C.", err=True)
             code = INTERRUPTED
+        except OSError as fault:
+            # Click itself ends where a pipe is closed.
+            if fault.errno != errno.ENOSPC or fault.filename is not None:
+                raise
+            click.echo("lockstep: there is no space left where the output goes", err=True)
+            code = UNUSABLE
         context.exit(code or DONE)
 
 

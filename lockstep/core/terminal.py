@@ -11,7 +11,8 @@ from rich.console import Console
 
 def console() -> Console:
     """Standard output; 80 columns where it is not a terminal, so that output can be compared."""
-    if sys.stdout.isatty():
+    # None where whoever started us has closed it.
+    if sys.stdout and sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, width=80, color_system=None)
 

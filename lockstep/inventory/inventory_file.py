@@ -422,7 +422,8 @@ def _execute(path: Path) -> dict[str, Any]:
         return runpy.run_path(str(path))
     except LockstepError:
         raise
-    except Exception as fault:
+    # One that ends the program would end a command as if all was well.
+    except (Exception, SystemExit) as fault:
         raise InventoryError(
             "the file fails when it is read",
             where=str(path),

@@ -78,6 +78,8 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
     if there:
         click.echo(f"{name}, role {role}, on {', '.join(there)}. Shown only now:", err=True)
         click.echo(secret)
+    if not there:
+        return _told_others(after, there, f"No key was made. Again: `{typed('key', 'add', name)}`")
     remedy = f"Then: `{typed('key', 'list', '--fix')}`"
     return _told_others(after, there, f"{name}'s key is not in force there. {remedy}")
 

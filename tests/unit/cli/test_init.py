@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -75,6 +76,24 @@ def test_the_same_command_again_looks_only(tmp_path: Path) -> None:
     assert "spark-1.local: " in again.stdout
     # Another host would be another inventory.
     assert init(folder, "spark-2.local").exit_code == 2
+
+
+def test_of_files_that_cannot_all_be_written_none_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Path.write_text
+
+    def full(path: Path, text: str, **how: str) -> int:
+        if path.name == "config.py":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, text, **how)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    done = init(tmp_path / "mine", "spark-1.local")
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.split())
+    assert "the files cannot be written; found No space left on device" in said
+    assert [path for path in (tmp_path / "mine").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize("there", ["inventory.py", "deploy.py", "config.py", "recipes"])

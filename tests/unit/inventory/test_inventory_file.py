@@ -748,6 +748,13 @@ def test_pyinfra_names_all_of_them_too(repository: Path) -> None:
     assert done.returncode == 2 and "Traceback" not in done.stderr
 
 
+def test_a_file_that_ends_the_program_ends_no_command_as_if_all_was_well(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.py"
+    path.write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(InventoryError, match="fails when it is read; found SystemExit: 0"):
+        inventory.load(path)
+
+
 def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:
     """A login of a server whose address is wrong, a boot into a target that is, its cluster."""
     path = repository / "inventories/site.py"

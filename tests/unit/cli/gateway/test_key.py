@@ -140,6 +140,14 @@ def test_a_person_with_a_key_gets_no_second_one(sparks: Sparks) -> None:
     assert sparks.who(ONE, secret)
 
 
+def test_where_no_spark_answers_no_key_was_made(sparks: Sparks) -> None:
+    sparks.down(ONE)
+    sparks.down(TWO)
+    done = sparks.run("add", "anna")
+    assert done.exit_code == 2 and done.stdout == ""
+    assert "No key was made. Again: `lockstep key add anna" in done.stderr
+
+
 def test_a_spark_that_is_down_is_named_and_brought_up_to_date_later(sparks: Sparks) -> None:
     sparks.down(TWO)
     done = sparks.run("add", "anna")
