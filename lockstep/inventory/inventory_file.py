@@ -422,8 +422,11 @@ def _execute(path: Path) -> dict[str, Any]:
         return runpy.run_path(str(path))
     except LockstepError:
         raise
-    # One that ends the program would end a command as if all was well.
     except (Exception, SystemExit) as fault:
+        # `checked` ends with what is wrong; one that ends with 0 would end a command as if all was
+        # well.
+        if isinstance(fault, SystemExit) and fault.code:
+            raise
         raise InventoryError(
             "the file fails when it is read",
             where=str(path),
