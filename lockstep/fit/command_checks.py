@@ -344,7 +344,7 @@ def _engine(case: Case) -> Iterator[Finding]:
 
 
 def _unguarded(case: Case) -> Finding:
-    """What a recipe means for the freeze guard that does not say whether its model has experts."""
+    """The finding of a recipe that does not say whether its model has experts."""
     unstated = "it is not stated whether the model is a mixture of experts, so the freeze guard"
     if case.recipe.model.startswith("/"):
         # No lock ever reads the config.json of a folder on a Spark.

@@ -343,7 +343,7 @@ def _value(key: str, value: Any, where: str) -> Any:
 def _settings_to_check(
     name: str, data: Mapping[str, Any], values: Mapping[str, Any], gaps: Collection[str]
 ) -> Settings:
-    """What the checks of one host are made of: with those of its targets that are right."""
+    """Input of the checks of one host: with those of its targets that are right."""
     if not gaps:
         return Settings(name=name, **values)
     targets: dict[str, Any] = {}
@@ -387,7 +387,7 @@ def _keys() -> set[str]:
 
 
 def _group_data(path: Path) -> tuple[dict[str, Any], list[LockstepError]]:
-    """What a file of group data says, and what is wrong with how it says it."""
+    """Values of a file of group data, and what is wrong with how it says them."""
     module = tree(path)
     faults: list[LockstepError] = []
     with gather_faults(faults):

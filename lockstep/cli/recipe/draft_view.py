@@ -1,4 +1,4 @@
-"""What `lockstep recipe new` prints of the recipe that it wrote, or why it wrote none."""
+"""Output of `lockstep recipe new`: the recipe that it wrote, or why it wrote none."""
 
 from __future__ import annotations
 

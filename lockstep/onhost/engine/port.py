@@ -33,7 +33,7 @@ def strangers(
 
 
 def pretenders(target: config.Target, paths: layout.Paths) -> list[str]:
-    """Who answers in the place of a started engine, in words; [] when its unit alone listens there.
+    """Others that answer in a started engine's place, in words; [] when its unit alone listens.
 
     Whoever accepts a question and then closes its port listens no more when this is asked.
     """

@@ -116,7 +116,7 @@ def deployed(_: object) -> Facts:
 
 
 def sense(_: object) -> Facts:
-    """What the last look found at each model that is hot, and records that decide nothing."""
+    """Findings of the last look at each model that is hot, and records that decide nothing."""
     paths = layout.Paths()
     looked = sense_record.last(paths)
     try:

@@ -18,7 +18,9 @@ def main(argv: list[str], paths: layout.Paths) -> int:
     """One of `switch_job.WORK` with its words, as root."""
     match argv:
         case [switch_job.WORKER, name, user]:
-            return switches.kept(paths, user, name, lambda say: _switched(name, user, paths, say))
+            return switches.switch_and_record(
+                paths, user, name, lambda say: _switched(name, user, paths, say)
+            )
         case [switch_job.FALL_BACK, name]:
             return _fall_back(name, paths)
     return _finish(paths)
@@ -72,7 +74,7 @@ def _fall_back(name: str, paths: layout.Paths) -> int:
             _remember(host, paths, user)
             return code
 
-    return switches.kept(paths, user, wanted, replaced)
+    return switches.switch_and_record(paths, user, wanted, replaced)
 
 
 def _finish(paths: layout.Paths) -> int:
@@ -80,7 +82,9 @@ def _finish(paths: layout.Paths) -> int:
     work = unfinished.take(paths)
     if work is None:
         return errors.EXIT_DONE
-    return switches.kept(paths, work.user, work.target, lambda say: _finished(work, paths, say))
+    return switches.switch_and_record(
+        paths, work.user, work.target, lambda say: _finished(work, paths, say)
+    )
 
 
 def _finished(work: unfinished.Unfinished, paths: layout.Paths, say: Say) -> int:

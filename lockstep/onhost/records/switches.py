@@ -34,7 +34,7 @@ class Ended:
 
 @dataclass
 class Telling:
-    """What a switch tells: called with each line for the operator, and keeps the last."""
+    """Output of a switch: called with each line for the operator, and keeps the last."""
 
     said: str = ""
     hot_already: bool = False
@@ -70,7 +70,9 @@ def keep(paths: layout.Paths, ended: Ended) -> None:
     atomic.write_json(paths.switches, newest)
 
 
-def kept(paths: layout.Paths, person: str, target: str, switch: Callable[[Telling], int]) -> int:
+def switch_and_record(
+    paths: layout.Paths, person: str, target: str, switch: Callable[[Telling], int]
+) -> int:
     """Do a switch for a person and keep how it ended; its exit code."""
     began, say = time.time(), Telling()
 

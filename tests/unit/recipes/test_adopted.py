@@ -61,7 +61,7 @@ def test_paths_of_a_container_become_those_of_the_host() -> None:
 
 
 def test_where_its_weights_lie_is_not_taken_over() -> None:
-    found = theirs("vllm serve org/M", environment={"HF_HOME": "/root/.cache/huggingface"})
+    found = theirs("vllm serve org/M", environment={"HF_HOME": "/home/me/.cache/huggingface"})
     text = adopted.recipe(found, "spark1")
     assert "HF_HOME" not in text and "env:" not in text
 

@@ -170,7 +170,7 @@ def test_a_running_switch_shows_its_person_and_last_words(spark):
 
 
 def test_the_last_switches_and_the_last_diff(spark):
-    switches.kept(spark.paths, "anna", "qwen", lambda say: 0)
+    switches.switch_and_record(spark.paths, "anna", "qwen", lambda say: 0)
     last_diff.take({"differences": [], "more": 0, "unknown": []}, spark.paths)
     found = spark.facts.now()
     assert [each["person"] for each in found["switches"]] == ["anna"]

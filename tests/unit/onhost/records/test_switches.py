@@ -23,7 +23,7 @@ def done(paths: layout.Paths, target: str, code: int = 0) -> int:
         say(f"  {target} is hot")
         return code
 
-    return switches.kept(paths, "anna", target, switch)
+    return switches.switch_and_record(paths, "anna", target, switch)
 
 
 def test_a_switch_is_kept_with_its_last_words_and_said_as_before(paths, capsys):
@@ -39,7 +39,7 @@ def test_a_refused_switch_is_kept_with_its_reason(paths):
         raise errors.Problem("qwen needs 67.0 GiB", errors.EXIT_USAGE)
 
     with pytest.raises(errors.Problem):
-        switches.kept(paths, "anna", "qwen", refused)
+        switches.switch_and_record(paths, "anna", "qwen", refused)
     (kept,) = switches.load(paths)
     assert (kept.code, kept.said) == (errors.EXIT_USAGE, "qwen needs 67.0 GiB")
 
@@ -49,7 +49,7 @@ def test_who_met_a_switch_under_way_is_not_kept(paths):
         raise errors.Problem("bob is switching", errors.EXIT_LOCKED)
 
     with pytest.raises(errors.Problem):
-        switches.kept(paths, "anna", "qwen", locked)
+        switches.switch_and_record(paths, "anna", "qwen", locked)
     assert switches.load(paths) == []
 
 
