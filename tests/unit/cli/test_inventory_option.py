@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -162,6 +163,21 @@ def test_one_that_cannot_be_used_is_one_sentence(
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
     assert BROKEN[text] in error_text(done) and done.stdout == ""
     assert error_text(done).startswith("lockstep: ")
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "said"),
+    [
+        (">&-", 0, ""),
+        (">/dev/full", 2, "lockstep: there is no space left where the output goes\n"),
+    ],
+)
+def test_an_output_that_takes_nothing_is_no_traceback(output: str, code: int, said: str) -> None:
+    words = shlex.join([sys.executable, "-m", "lockstep.cli.main", "recipe", "list"])
+    done = subprocess.run(
+        ["sh", "-c", f"{words} {output}"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (code, said)
 
 
 #: Commands that print much: by click, by rich and by a pager; one asks a Spark before.
