@@ -10,11 +10,11 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 
-from forks import forks, serve
+from forks import Run, forks, serve
 
 _REPOSITORY = Path(__file__).parents[2]
 #: Where modules come from, if not from a copy of the repository.
@@ -30,6 +30,13 @@ def pyinfra(
     """`pyinfra ARGV` in a folder, as a user types it, with this whole environment."""
     run = forks(__file__, path).run
     return run(["pyinfra", *argv], environment or os.environ, folder, limit_s=300)
+
+
+def start(argv: Sequence[str], folder: Path, environment: Mapping[str, str], said: int) -> Run:
+    """Begin `pyinfra ARGV`; what it says goes to a descriptor, both streams."""
+    with Path(os.devnull).open() as nothing:
+        standard = [nothing.fileno(), said, said]
+        return forks(__file__, PATH).start(["pyinfra", *argv], environment, folder, standard)
 
 
 #: What modules drew by chance as they were imported → the size asked for.
@@ -61,7 +68,8 @@ def _import() -> None:
     import pyinfra_cli.main
 
     pyinfra_cli.main.pyinfra.is_cli = True
-    importlib.import_module("fake_spark")
+    for name in ("pyinfra.connectors.ssh", "lab.host.connection", "fake_spark"):
+        importlib.import_module(name)
     importlib.import_module("lockstep.tasks.stack")
     secrets.token_hex = token_hex
 

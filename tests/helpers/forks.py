@@ -7,20 +7,60 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 # gevent replaces these when pyinfra is imported: the process that is forked runs none of it.
 from os import fork, waitpid  # isort: skip
+from signal import signal as handle  # isort: skip
+from socket import recv_fds, socket as Socket  # isort: skip
 
 #: A request, with a whole environment, is one message.
 _LONGEST = 2**20
+
+
+class Run:
+    """A program that runs, in a session of its own."""
+
+    def __init__(self, argv: Sequence[str], answers: socket.socket) -> None:
+        self._argv, self._answers = list(argv), answers
+        started = answers.recv(16)
+        assert started, f"the process that runs {argv[0]} has ended"
+        #: Its process, which is no child of this one.
+        self.pid = int(started)
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, minus the signal that ended it; None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, limit_s: float | None = None) -> int:
+        """Its exit code, when it has ended; raises `subprocess.TimeoutExpired`."""
+        if self._code is None:
+            if not select.select([self._answers], [], [], limit_s)[0]:
+                raise subprocess.TimeoutExpired(self._argv, limit_s or 0)
+            answer = self._answers.recv(16)
+            assert answer, f"nobody waits for {self._argv[0]} any more"
+            self._code = int(answer)
+            self._answers.close()
+        return self._code
+
+    def kill(self) -> None:
+        """End it without warning, if it runs; also from another thread than the one that waits."""
+        if self._code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 class Forks:
@@ -37,6 +77,20 @@ class Forks:
                 start_new_session=True,
             )
 
+    def start(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        standard: Sequence[int],
+    ) -> Run:
+        """`program ARGV` in a folder, with this whole environment and three descriptors."""
+        answers, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        request = json.dumps([list(argv), dict(environment), str(folder)]).encode()
+        with other:
+            socket.send_fds(self._asking, [request], [*standard, other.fileno()])
+        return Run(argv, answers)
+
     def run(
         self,
         argv: Sequence[str],
@@ -45,26 +99,22 @@ class Forks:
         limit_s: float,
         text: str = "",
     ) -> subprocess.CompletedProcess[str]:
-        """`program ARGV` in a folder, with this whole environment and `text` to read."""
-        request = json.dumps([list(argv), dict(environment), str(folder)]).encode()
+        """`start` with `text` to read, its end and what it said."""
         new = tempfile.TemporaryFile
         with new("w+") as given, new("w+") as out, new("w+") as err:
             given.write(text)
             given.seek(0)
-            self._asking.settimeout(limit_s)
-            fds = [file.fileno() for file in (given, out, err)]
-            socket.send_fds(self._asking, [request], fds)
+            run = self.start(
+                argv, environment, folder, [each.fileno() for each in (given, out, err)]
+            )
             try:
-                code = self._asking.recv(16)
-            except TimeoutError:
-                # The run with it; the next one has another.
-                os.killpg(self._process.pid, signal.SIGKILL)
-                forks.cache_clear()
+                code = run.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                os.killpg(run.pid, signal.SIGKILL)
                 raise
-            assert code, f"the process that runs {argv[0]} has ended"
             out.seek(0)
             err.seek(0)
-            return subprocess.CompletedProcess(list(argv), int(code), out.read(), err.read())
+            return subprocess.CompletedProcess(list(argv), code, out.read(), err.read())
 
 
 @cache
@@ -78,20 +128,30 @@ def serve(prepare: Callable[[], None]) -> None:
 
     The process that is forked ends where nobody asks any more.
     """
-    asked = socket.socket(fileno=os.dup(0))
+    asked = Socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     prepare()
+    # Nobody waits for those who wait for the runs.
+    handle(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        request, fds, _, _ = socket.recv_fds(asked, _LONGEST, 3)
+        request, fds, _, _ = recv_fds(asked, _LONGEST, 4)
         if not request:
             raise SystemExit
-        child = fork()
-        if not child:
+        if not fork():
             break
         for fd in fds:
             os.close(fd)
-        asked.send(str(os.waitstatus_to_exitcode(waitpid(child, 0)[1])).encode())
+    handle(signal.SIGCHLD, signal.SIG_DFL)
     asked.close()
+    answers = Socket(fileno=fds.pop())
+    if run := fork():
+        for fd in fds:
+            os.close(fd)
+        answers.send(str(run).encode())
+        answers.send(str(os.waitstatus_to_exitcode(waitpid(run, 0)[1])).encode())
+        os._exit(0)
+    answers.close()
+    os.setsid()
     for standard, fd in enumerate(fds):
         os.dup2(fd, standard)
         os.close(fd)

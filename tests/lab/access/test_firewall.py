@@ -31,7 +31,7 @@ def strays_listen(one: Host) -> None:
 
 def answers(host: Host, port: int) -> bool:
     """Whether a port says anything on the host's loopback."""
-    return host.run(f"curl -s -o /dev/null --max-time 3 http://127.0.0.1:{port}/").code == 0
+    return host.look(f"curl -s -o /dev/null --max-time 3 http://127.0.0.1:{port}/").code == 0
 
 
 def reached(stack: Stack) -> dict[int, bool]:

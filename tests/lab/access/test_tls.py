@@ -130,9 +130,9 @@ def test_a_twin_that_is_cut_off_breaks_its_stream_and_is_then_refused(opened: St
     ask = f"curl -sNo /tmp/stream {sent(ENDLESS)} {url}; echo $? > /tmp/ended"
     opened.one.root(f"systemd-run --quiet --collect sh -c {shlex.quote(ask)}")
     try:
-        until(lambda: opened.one.run("grep -q data: /tmp/stream").code == 0, "the stream runs")
+        until(lambda: opened.one.look("grep -q data: /tmp/stream").code == 0, "the stream runs")
         opened.lab("cut", opened.two.name)
-        until(lambda: opened.one.run("test -s /tmp/ended").code == 0, "the stream has ended")
+        until(lambda: opened.one.look("test -s /tmp/ended").code == 0, "the stream has ended")
         # curl's word for an answer that has no end.
         assert opened.one.root("cat /tmp/ended").strip() == "18"
         assert "[DONE]" not in opened.one.root("cat /tmp/stream")

@@ -38,8 +38,7 @@ def together(request: pytest.FixtureRequest) -> Iterator[Stack]:
 @pytest.mark.parametrize(
     "case",
     [
-        # The real vLLM in its venv: hot, a completion, a rank killed, whole again.
-        Case(REAL, "killed", 1, "request"),
+        Case(STANDIN, "killed", 1, "request"),
         Case(STANDIN, "power", 1, "starting"),
         Case(STANDIN, "cut", 1, "idle"),
     ],
@@ -49,6 +48,18 @@ def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
     counts = cluster_faults.Counts()
     cluster_faults.run(together, case, counts)
     assert counts.violations == []
+
+
+def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
+    assert together.one.switch(REAL).code == 0
+    port, unit = cluster_faults.PORTS[REAL], cluster_faults.UNITS[REAL]
+    (model,) = together.one.get(f"http://127.0.0.1:{port}/v1/models")["data"]
+    reply = together.one.complete(port, model["id"])
+    assert reply["usage"]["completion_tokens"] == 8
+    assert [host.show(unit, "ActiveState") for host in together.hosts] == ["active", "active"]
+    assert all(cluster_faults.held_memory(host) for host in together.hosts)
+    assert together.one.switch("none").code == 0
+    assert [cluster_faults.held_memory(host) for host in together.hosts] == [[], []]
 
 
 def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:

@@ -32,7 +32,7 @@ def test_a_deploy_waits_for_apts_locks_and_names_who_has_them(deployed: Stack) -
     one.root("apt-get -qq -y remove jq; rm -f /run/held")
     one.root(f"echo {shlex.quote(APTD)} > /run/aptd; chmod 755 /run/aptd")
     one.root("mount -o remount,exec /run; systemd-run -q --collect --unit=aptd-stand-in /run/aptd")
-    until(lambda: one.run("test -e /run/held").code == 0, "the locks are held")
+    until(lambda: one.look("test -e /run/held").code == 0, "the locks are held")
     deploy = deployed.start("-y", "--limit", one.name)
     holder = r"/var/lib/dpkg/lock-frontend is held by aptd \(process \d+, aptd-stand-in\.service\)"
     deploy.says(rf"packages prepare: waited 0 s of 30 min, {holder}")

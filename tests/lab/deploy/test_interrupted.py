@@ -53,7 +53,7 @@ def test_a_build_goes_on_without_its_deploy_and_is_attached_to(deployed: Stack) 
     killed.kill()
     assert running(one, VLLM_JOB)
     # An engine that no check has passed is not in use.
-    assert one.run(f"test -e {ENGINES}/current").code == 1
+    assert one.look(f"test -e {ENGINES}/current").code == 1
     again = deployed.start()
     again.says(r"\[spark1\].*job engine-vllm: is running already, following it")
     one.root(f"systemctl thaw {VLLM_JOB}")
@@ -95,7 +95,7 @@ def test_a_host_that_is_off_does_not_keep_the_other_from_its_deploy(deployed: St
     assert done.code == 1
     assert failure(done.output) == "FAILED  spark2: connecting over SSH"
     assert "Done on: spark1" in done.closing
-    assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
+    assert one.look("test -e /data/scripts/llm/start-mistral.sh").code == 0
     assert deployed.good_deploy().changed == set()
 
 
@@ -142,7 +142,7 @@ def test_a_silent_host_is_given_up_and_after_a_power_cut_finished_by_the_next_ru
     assert done.code == 1
     assert failure(done.output) == "FAILED  spark2: Weights | Fetch and verify weights"
     assert "Done on: spark1" in done.closing
-    assert one.run("test -e /data/scripts/llm/start-mistral.sh").code == 0
+    assert one.look("test -e /data/scripts/llm/start-mistral.sh").code == 0
     # Its job went on, or does now.
     deployed.lab("mend", two.name)
     deployed.lab("cycle", two.name)

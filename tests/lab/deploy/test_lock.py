@@ -27,6 +27,12 @@ TRIPLE = (
 )
 
 
+@pytest.fixture
+def alone(deployed: Stack) -> Path:
+    """An inventory of spark1 only: each host that gets another engine builds it for a minute."""
+    return deployed.inventory("alone", spark2=None)
+
+
 def lock(stack: Stack, *options: str, command: str = "lock") -> tuple[int, list[tuple[str, str]]]:
     """Exit code of `lockstep lock` or `update`, and (kind, name) of what it says has moved."""
     done = stack.lockstep(command, "--json", *options)
@@ -35,9 +41,9 @@ def lock(stack: Stack, *options: str, command: str = "lock") -> tuple[int, list[
     return done.code, [(change["kind"], change["name"]) for change in found]
 
 
-def current(stack: Stack) -> list[str]:
-    """The engine generation in use, of each host."""
-    return [host.root(f"readlink {ENGINES}/current").strip() for host in stack.hosts]
+def current(stack: Stack) -> str:
+    """The engine generation in use."""
+    return stack.one.root(f"readlink {ENGINES}/current").strip()
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ def newer_flashinfer(deployed: Stack, tmp_path: Path) -> Iterator[None]:
     """FlashInfer's next version on the lab's indexes; hosts and lock as before afterwards."""
     lab = open_lab(deployed.name)
     overlay, base = lab.state / "services/web", python_index(lab.cache, lambda message: None)
-    before, generation = deployed.lock.read_bytes(), current(deployed)[0]
+    before, generation = deployed.lock.read_bytes(), current(deployed)
     for index, wheel in TRIPLE:
         publish(overlay, base, index, write_wheel(wheel, tmp_path))
     yield
@@ -55,13 +61,12 @@ def newer_flashinfer(deployed: Stack, tmp_path: Path) -> Iterator[None]:
             file.unlink()
     deployed.lock.write_bytes(before)
     deployed.good_deploy()
-    for host in deployed.hosts:
-        kept = f"! -name {generation} ! -name uv-cache ! -name store"
-        host.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
+    kept = f"! -name {generation} ! -name uv-cache ! -name store"
+    deployed.one.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
 
 
 def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
-    deployed: Stack, newer_flashinfer: None
+    deployed: Stack, newer_flashinfer: None, alone: Path
 ) -> None:
     old, generation = lockfile.load(deployed.lock), current(deployed)
     moved = [("engine", wheel.name) for _, wheel in TRIPLE]
@@ -74,12 +79,12 @@ def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
     new = lockfile.load(deployed.lock)
     came = [change.new for change in changes(old, new) if change.new]
     assert came == [NEWER, f"{NEWER}+cu130", NEWER]
-    assert deployed.good_deploy().code == 0
-    assert set(current(deployed)).isdisjoint(generation)
+    assert deployed.good_deploy(inventory=alone).code == 0
+    assert current(deployed) != generation
 
     # What the lock alone does not bring back is named, and nothing is touched for it.
     image = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly:2026110101"
-    other = deployed.inventory("other", targets={"qwen": {"image": image}, "tiny": None})
+    other = deployed.inventory("other", alone, targets={"qwen": {"image": image}, "tiny": None})
     here = current(deployed)
     for options in ((), ("--dry",)):
         refused = deployed.lockstep("rollback", *options, inventory=other)
@@ -90,10 +95,9 @@ def test_one_thing_moves_is_deployed_and_goes_back_with_every_server_off(
     assert (current(deployed), lockfile.load(deployed.lock)) == (here, new)
 
     deployed.lab("services", "stop")
-    done = deployed.lockstep("rollback")
+    done = deployed.lockstep("rollback", inventory=alone)
     assert done.code == 0, done.text[-8000:]
     assert "Each host is what its record of that generation says." in done.out
     assert current(deployed) == generation
     assert lockfile.load(deployed.lock) == old
-    for host in deployed.hosts:
-        assert host.switch("qwen", "--dry").code == 0
+    assert deployed.one.switch("qwen", "--dry").code == 0

@@ -96,7 +96,7 @@ def clients(
 
 def metric(host: Host, name: str) -> float:
     """One of vLLM's own figures."""
-    text = host.run(f"curl -sS http://127.0.0.1:{ENGINE}/metrics").out
+    text = host.look(f"curl -sS http://127.0.0.1:{ENGINE}/metrics").out
     found = re.search(rf"^vllm:{name}{{.*}} (\S+)", text, re.MULTILINE)
     assert found, text[:500]
     return float(found[1])

@@ -67,7 +67,7 @@ def request(messages: list[dict[str, Any]], **more: Any) -> str:
 def post(host: Host, port: int, messages: list[dict[str, Any]], **more: Any) -> tuple[int, str]:
     """HTTP status and text of one chat completion."""
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    answer = host.run(
+    answer = host.look(
         f"curl -sS --max-time 120 -w '\\n%{{http_code}}' {request(messages, **more)} {url}"
     )
     text, _, status = answer.out.rpartition("\n")
@@ -124,7 +124,7 @@ def test_a_stream_arrives_as_events(host: Host) -> None:
 def stream(host: Host, port: int, messages: list[dict[str, Any]], then: str = "cat") -> Answer:
     body = request(messages, stream=True, ignore_eos=True)
     url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    return host.run(f"curl -sSN --max-time 120 {body} {url} | {then}")
+    return host.look(f"curl -sSN --max-time 120 {body} {url} | {then}")
 
 
 def test_the_one_address_serves_what_is_hot_under_each_of_its_names(host: Host) -> None:
@@ -139,7 +139,7 @@ def test_the_one_address_serves_what_is_hot_under_each_of_its_names(host: Host) 
 def test_requests_at_once_are_answered_each(host: Host) -> None:
     url = f"http://127.0.0.1:{API}/v1/chat/completions"
     one = f"curl -sS -o /dev/null -w '%{{http_code}}\\n' {request(TWO_IN_A_ROW)} {url}"
-    answer = host.run(f"for n in $(seq 12); do {one} & done; wait")
+    answer = host.look(f"for n in $(seq 12); do {one} & done; wait")
     assert answer.out.split() == ["200"] * 12
 
 
@@ -150,14 +150,14 @@ def test_who_hangs_up_ends_the_generation(host: Host) -> None:
     body = request(TWO_IN_A_ROW, stream=True, ignore_eos=True, **more)
     url = f"http://127.0.0.1:{API}/v1/chat/completions"
     # head leaves after the first bytes, and curl with it.
-    host.run(f"curl -sSN {body} {url} | head -c 300 >/dev/null")
+    host.look(f"curl -sSN {body} {url} | head -c 300 >/dev/null")
     until(lambda: metric(host, "num_requests_running") == 0, "no request is running")
     assert 0 < metric(host, "generation_tokens_total") - before < 16 * 900
 
 
 def metric(host: Host, name: str) -> float:
     """One of vLLM's own figures."""
-    text = host.run(f"curl -sS http://127.0.0.1:{API}/metrics").out
+    text = host.look(f"curl -sS http://127.0.0.1:{API}/metrics").out
     found = re.search(rf"^vllm:{name}{{.*}} (\S+)", text, re.MULTILINE)
     assert found, text[:500]
     return float(found[1])
@@ -166,8 +166,8 @@ def metric(host: Host, name: str) -> float:
 def test_everything_else_of_the_api_is_the_engines(host: Host) -> None:
     for path in ("/version", "/health", "/v1/nothing?a=%20b"):
         ask = "curl -sS -o - -w '%{{http_code}}' http://127.0.0.1:{}{}"
-        through = host.run(ask.format(API, path)).out
-        assert through == host.run(ask.format(ENGINE, path)).out
+        through = host.look(ask.format(API, path)).out
+        assert through == host.look(ask.format(ENGINE, path)).out
     assert host.get(f"http://127.0.0.1:{API}/v1/models")["data"][0]["id"] == MODEL
 
 

@@ -42,7 +42,7 @@ def curl(host: Host, path: str, body: str, key: str = "") -> tuple[int, str]:
     """HTTP status and text of a POST to the gateway. The key is in no argument list there."""
     headers = "Content-Type: application/json\n"
     headers += f"Authorization: Bearer {key}\n" if key else ""
-    answer = host.run(
+    answer = host.look(
         f"printf %s {shlex.quote(headers)} | curl -sS --max-time 300 -w '\\n%{{http_code}}' "
         f"-H @- -d {shlex.quote(body)} {URL}{path}"
     )

@@ -125,7 +125,7 @@ def test_what_the_inventory_asks_for_is_hot_after_a_power_cut(
 
 def webui_answers(host: Host) -> bool:
     """Whether Open WebUI's own health check is green."""
-    return host.run("curl -fsS --max-time 5 http://127.0.0.1:8080/health").code == 0
+    return host.look("curl -fsS --max-time 5 http://127.0.0.1:8080/health").code == 0
 
 
 def boot_links(host: Host) -> list[str]:

@@ -99,7 +99,7 @@ def test_a_killed_update_is_done_or_taken_back_each_time(
     until(lambda: not updating(stack.one), "the update has ended")
     for _ in range(3):
         stack.one.root(f"systemctl kill --signal=KILL {UNIT}; docker kill open-webui || true")
-        until(lambda: stack.one.run(f"curl -fs {URL}/health").code == 0, "Open WebUI is up")
+        until(lambda: stack.one.look(f"curl -fs {URL}/health").code == 0, "Open WebUI is up")
         assert chats(stack.one) == {"of the old image"}
     stack.good_deploy(inventory=inventories["new"])
     assert version(stack.one) == NEW
