@@ -56,7 +56,8 @@ def find_inventory(given: Path | None = None) -> Path:
     """
     if given is not None:
         if not given.is_file():
-            raise InventoryError("there is no such inventory", where=str(given), remedy=_SAY)
+            what = "a folder is no inventory" if given.is_dir() else "there is no such inventory"
+            raise InventoryError(what, where=str(given), remedy=_SAY)
         return given
     if _ALONE.is_file():
         return _ALONE

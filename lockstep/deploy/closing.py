@@ -20,6 +20,8 @@ _NOISE = re.compile(
 )
 # A file that differs, and after it its lines.
 _DIFFERENCE = re.compile(r"\d\d:\d\d:\d\d  {4}((?:\[[^\]]+\] will | {2}).+)")
+# What pyinfra says of an error of its own, after a traceback.
+_OWN_ERROR = re.compile(r"--> pyinfra error(?: in \S+ line \d+)?: (.+)")
 _UNREACHED = re.compile(
     r"Authentication error|resolve hostname|Unable to connect|Host key|host key|timed out"
     r"|No route to host|Connection refused|SSH error|Could not connect"
@@ -143,6 +145,9 @@ def unexplained_end(course: Course, lines: Sequence[str]) -> Iterator[str]:
     """Why a run ended that said nothing of its end: its last lines, and the remedy."""
     if course.refused:
         yield from course.refused.splitlines()
+        return
+    if errors := [found[1] for line in lines if (found := _OWN_ERROR.search(line))]:
+        yield from errors
         return
     shown = _last(lines)
     yield from shown

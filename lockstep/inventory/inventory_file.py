@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import runpy
+import sys
+import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -78,7 +80,7 @@ def _listed(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
     """The hosts of an inventory file, and every name that it defines."""
     names = _execute(path)
     hosts = names.get(path.stem, names.get("all"))
-    if isinstance(hosts, tuple):
+    if isinstance(hosts, tuple) and hosts:
         hosts = hosts[0]
     if not isinstance(hosts, list) or not hosts:
         raise InventoryError(
@@ -86,7 +88,12 @@ def _listed(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
             where=str(path),
             remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
         )
-    return [host if isinstance(host, tuple) else (host, {}) for host in hosts], names
+    return named(hosts), names
+
+
+def named(hosts: Sequence[Any]) -> list[Host]:
+    """Hosts with the data of each; what pyinfra takes for no host stays as it is."""
+    return [(host, {}) if isinstance(host, str) else host for host in hosts]
 
 
 def read(
@@ -105,6 +112,7 @@ def read(
     """
     faults: list[LockstepError] = []
     module = tree(path)
+    hosts = _right_hosts(path, module, hosts, faults)
     listed = [name for name, _ in hosts]
     with gather_faults(faults):
         _refuse_double_hosts(path, module, listed)
@@ -114,6 +122,8 @@ def read(
         refuse_ignored(path, module, _keys())
     with gather_faults(faults):
         refuse_groups(path, names, listed, folder_of(path) / "group_data")
+    with gather_faults(faults):
+        _refuse_unread_data(path, names)
     common = None
     with gather_faults(faults):
         common = _examine_shared_data(path)
@@ -156,6 +166,40 @@ def read(
 def _by_line(fault: LockstepError) -> tuple[str, int]:
     file, _, line = fault.where.rpartition(":")
     return (file, int(line)) if line.isdecimal() else (fault.where, 0)
+
+
+def _right_hosts(
+    path: Path, module: ast.Module, hosts: Sequence[Any], faults: list[LockstepError]
+) -> list[Host]:
+    """Those of the listed hosts that are a name and data; a fault for each other one."""
+    written = lines.lines_of_hosts(module, path.stem)
+    right = []
+    for place, host in enumerate(hosts):
+        match host:
+            case (str(), Mapping()):
+                right.append(host)
+                continue
+            case (_, _):
+                found = f"({_kind_of(host[0])}, {_kind_of(host[1])})"
+            case _:
+                found = _kind_of(host)
+        line = f":{written[place]}" if len(written) == len(hosts) else ""
+        fault = InventoryError(
+            f"host {place + 1} of the list is no host",
+            where=f"{path.name}{line}",
+            found=found,
+            remedy="Write (ADDRESS, {KEY: VALUE, …}).",
+        )
+        faults.append(fault)
+    return right
+
+
+def _kind_of(value: object) -> str:
+    if value is None or isinstance(value, str | int | float):
+        return repr(value)
+    # Data may hold a password.
+    size = f" of {len(value)}" if isinstance(value, tuple) else ""
+    return f"{type(value).__name__}{size}"
 
 
 def _refuse_double_hosts(path: Path, module: ast.Module, names: Sequence[str]) -> None:
@@ -215,6 +259,23 @@ def _examine_shared_data(path: Path) -> tuple[dict[str, Any], dict[str, str], li
             origin |= dict.fromkeys(values, _file_name(file))
     raise_all(unreadable)
     return shared, origin, faults
+
+
+def _refuse_unread_data(path: Path, names: Mapping[str, Any]) -> None:
+    """Refuse group data of a name that no inventory of the owner's folder has."""
+    folder = folder_of(path)
+    inventories = {file.stem for at in (folder, path.parent) for file in at.glob("*.py")}
+    faults = [
+        InventoryError(
+            "no inventory reads this file",
+            where=_file_name(file),
+            remedy=f"Call it all.py, or {path.name} for the hosts of {path.name}; "
+            f"_{file.name} is passed over.",
+        )
+        for file in sorted((folder / "group_data").glob("*.py"))
+        if not file.name.startswith("_") and file.stem not in {"all", *inventories, *names}
+    ]
+    raise_all(faults)
 
 
 def _shared_files(path: Path) -> list[Path]:
@@ -313,6 +374,8 @@ def _right_values(
     for key, value in data.items():
         at = where.get(key, name)
         if key in pyinfra_keys.KEYS:
+            with gather_faults(faults):
+                _check_login(key, value, at)
             continue
         if key not in known:
             alike = pyinfra_keys.alike(key, known)
@@ -333,8 +396,19 @@ def _right_values(
     return values, gaps
 
 
+def _check_login(key: str, value: Any, where: str) -> None:
+    """Refuse a value of pyinfra's own that it would stumble over when it logs in."""
+    if "password" in key and not isinstance(value, str):
+        raise InventoryError(f"{key} must be text", where=where)
+    if key in pyinfra_keys.LOGIN:
+        _converted(pyinfra_keys.LOGIN[key], key, value, where)
+
+
 def _value(key: str, value: Any, where: str) -> Any:
-    hint = schema.hints(Settings)[key]
+    return _converted(schema.hints(Settings)[key], key, value, where)
+
+
+def _converted(hint: Any, key: str, value: Any, where: str) -> Any:
     return schema.convert(
         hint, value, where=where, key=key, error=InventoryError, of_all=joint_fault
     )
@@ -419,7 +493,9 @@ def _execute(path: Path) -> dict[str, Any]:
         raise InventoryError("the file does not exist", where=str(path))
     tree(path)
     try:
-        return runpy.run_path(str(path))
+        # What a command prints may be read by a program.
+        with redirect_stdout(sys.stderr):
+            return runpy.run_path(str(path))
     except LockstepError:
         raise
     except (Exception, SystemExit) as fault:
@@ -427,9 +503,14 @@ def _execute(path: Path) -> dict[str, Any]:
         # well.
         if isinstance(fault, SystemExit) and fault.code:
             raise
+        at = [
+            frame.lineno
+            for frame in traceback.extract_tb(fault.__traceback__)
+            if frame.filename == str(path)
+        ]
         raise InventoryError(
             "the file fails when it is read",
-            where=str(path),
+            where=f"{path}:{at[-1]}" if at else str(path),
             found=f"{type(fault).__name__}: {fault}",
         ) from fault
 

@@ -30,6 +30,18 @@ def line_of_key(source: Path, host: str, key: str) -> int | None:
     return None
 
 
+def lines_of_hosts(module: ast.Module, name: str) -> list[int]:
+    """The lines of the hosts of an inventory, where the list of that name is written out."""
+    lists = [
+        [each.lineno for each in node.elts]
+        for _, assigned, value in _assigned(module)
+        if assigned == name
+        for node in (value, *(value.args if isinstance(value, ast.Call) else ()))
+        if isinstance(node, ast.List)
+    ]
+    return lists[-1] if lists else []
+
+
 def line_of_name(source: Path, name: str) -> int | None:
     """The line at which a file of group data gives a name its value, the last one."""
     lines = [

@@ -7,16 +7,27 @@ x86 machine, 2026-11-26); a test holds them against the pyinfra that is installe
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from lockstep.inventory.values import AnyPort
 
 #: How they begin; ours may not collide with them.
 PREFIXES = ("_", "ssh_", "local_", "docker_", "chroot_")
-_SSH = (
-    *("hostname", "port", "user", "password", "key", "key_password", "allow_agent"),
-    *("look_for_keys", "forward_agent", "config_file", "known_hosts_file"),
-    *("strict_host_key_checking", "paramiko_connect_kwargs", "connect_retries"),
-    *("connect_retry_min_delay", "connect_retry_max_delay", "file_transfer_protocol"),
+_TEXTS = (
+    *("hostname", "user", "password", "key", "key_password", "config_file", "known_hosts_file"),
+    *("strict_host_key_checking", "file_transfer_protocol"),
 )
+_SWITCHES = ("allow_agent", "look_for_keys", "forward_agent")
+#: What says how a host is logged in to → the type of its value, which pyinfra does not check.
+LOGIN: Mapping[str, Any] = {
+    **{f"ssh_{name}": str for name in _TEXTS},
+    **{f"ssh_{name}": bool for name in _SWITCHES},
+    **{f"ssh_connect_retry_{name}_delay": float for name in ("min", "max")},
+    "ssh_port": AnyPort,
+    "ssh_connect_retries": int,
+    "ssh_paramiko_connect_kwargs": dict[str, Any],
+}
 # Of each operation, settable for all of a host's.
 _ARGUMENTS = (
     *("chdir", "continue_on_error", "doas", "doas_user", "dzdo", "dzdo_user", "env", "get_pty"),
@@ -27,7 +38,7 @@ _ARGUMENTS = (
 )
 KEYS = frozenset(
     (
-        *(f"ssh_{name}" for name in _SSH),
+        *LOGIN,
         *(f"_{name}" for name in _ARGUMENTS),
         *("docker_identifier", "docker_platform", "docker_architecture"),
         # Two connectors set these for themselves.

@@ -41,6 +41,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(source, folder / part)
     (folder / "inventories").mkdir()
+    # Group data of its name are there.
+    (folder / "inventories/spark.py").touch()
     (folder / "inventories/site.py").write_text(INVENTORY)
     lockfile.save(folder / "site.lock.yaml", pins_for(spark()))
     return folder

@@ -508,8 +508,8 @@ def of(host):
             mine[rest] = value
     return mine
 
-original, _ = runpy.run_path({original!r})[{group!r}]
-{group} = checked(__file__, [(name, merged(data, of(name))) for name, data in original
+_original, _ = runpy.run_path({original!r})[{group!r}]
+{group} = checked(__file__, [(name, merged(data, of(name))) for name, data in _original
                             if {changes!r}.get(name, name)])
 """
 

@@ -29,8 +29,10 @@ TRIPLE = (
 
 @pytest.fixture
 def alone(deployed: Stack) -> Path:
-    """An inventory of spark1 only: each host that gets another engine builds it for a minute."""
-    return deployed.inventory("alone", spark2=None)
+    """An inventory of spark1 only, deployed: each host with another engine builds for a minute."""
+    found = deployed.inventory("alone", spark2=None)
+    deployed.good_deploy(inventory=found)
+    return found
 
 
 def lock(stack: Stack, *options: str, command: str = "lock") -> tuple[int, list[tuple[str, str]]]:

@@ -420,7 +420,7 @@ CASES = {
         text="targets = = {}\n",
     ),
     "group data that fails": Case(
-        "REPOSITORY/group_data/site.py: the file fails when it is read; "
+        "REPOSITORY/group_data/site.py:1: the file fails when it is read; "
         "found NameError: name 'true' is not defined.",
         file="group_data/site.py",
         text="webui = {'enabled': true}\n",
@@ -462,6 +462,8 @@ def repository(tmp_path: Path, whole: Path) -> Path:
     shutil.copytree(whole, tmp_path, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
     for folder in ("inventories", "few"):
         (tmp_path / folder).mkdir()
+    # Group data of its name are there.
+    (tmp_path / "inventories/spark.py").touch()
     for name, port in {"a": 8000, "b": 8001}.items():
         (tmp_path / f"few/{name}.yaml").write_text(RECIPE % port)
     return tmp_path
@@ -753,6 +755,59 @@ def test_a_file_that_ends_the_program_ends_no_command_as_if_all_was_well(tmp_pat
     path.write_text("import sys\nsys.exit(0)\n")
     with pytest.raises(InventoryError, match="fails when it is read; found SystemExit: 0"):
         inventory.load(path)
+
+
+@pytest.mark.parametrize("call", ["{}", "checked(__file__, {})"])
+def test_what_is_no_host_is_named_with_its_line_beside_other_mistakes(
+    call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "inventory.py"
+    hosts = '[\n    ("s1",),\n    "s2",\n    7,\n    ("s3", None),\n    ("s4", {"prot": 1}),\n]'
+    text = "from lockstep.deploy.checked import checked\n"
+    path.write_text(f"{text}inventory = {call.format(hosts)}\n")
+    try:
+        inventory.load(path)
+    except InventoryError as no:
+        said = str(no)
+    except SystemExit:
+        said = " ".join(capsys.readouterr().err.split())
+    for fault in (
+        "inventory.py:3: host 1 of the list is no host; found tuple of 1.",
+        "inventory.py:5: host 3 of the list is no host; found 7.",
+        "inventory.py:6: host 4 of the list is no host; found ('s3', None).",
+        "inventory.py:7: unknown key 'prot'.",
+        "4 mistakes.",
+    ):
+        assert fault in said
+
+
+def test_group_data_that_no_inventory_reads_are_refused(tmp_path: Path) -> None:
+    for name in ("other.py", "group_data/other.py", "group_data/_common.py", "group_data/spark.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    path = tmp_path / "inventory.py"
+    path.write_text("inventory = ['10.0.0.1']\n")
+    with pytest.raises(InventoryError) as no:
+        inventory.load(path)
+    assert str(no.value).startswith(
+        "group_data/spark.py: no inventory reads this file. Call it all.py, or inventory.py"
+    )
+    (tmp_path / "group_data/spark.py").unlink()
+    assert inventory.load(path)
+
+
+def test_an_inventory_that_raises_is_named_with_the_line_and_one_that_prints_is_heard(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "inventory.py"
+    path.write_text("print('one')\ninventory = ['10.0.0.1']\n")
+    assert inventory.load(path)
+    # Standard output is the command's, and may be read by a program.
+    assert tuple(capsys.readouterr()) == ("", "one\n")
+    path.write_text("def user():\n    return {}['USER']\n\nuser()\n")
+    with pytest.raises(InventoryError) as no:
+        inventory.load(path)
+    assert no.value.where == f"{path}:2"
 
 
 def test_what_depends_on_a_wrong_value_is_not_judged(repository: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
+from typing import get_origin, get_type_hints
 
 import pytest
 from a_spark import spark
@@ -12,6 +14,7 @@ from pyinfra.api.connectors import get_all_connectors
 from lockstep.core.errors import InventoryError
 from lockstep.inventory import pyinfra_keys
 from lockstep.inventory.settings import Settings
+from lockstep.inventory.values import AnyPort
 
 
 def test_they_are_what_pyinfra_reads() -> None:
@@ -23,6 +26,39 @@ def test_they_are_what_pyinfra_reads() -> None:
     # Read as `host.data.…` by two connectors, which set them.
     assert read | {"docker_image", "chroot_directory"} == pyinfra_keys.KEYS
     assert all(name.startswith(pyinfra_keys.PREFIXES) for name in read)
+
+
+def test_the_types_of_a_login_are_those_that_pyinfra_states() -> None:
+    stated = {**get_type_hints(get_all_connectors()["ssh"].data_cls), "ssh_port": AnyPort}
+    plain = {key: get_origin(kind) or kind for key, kind in pyinfra_keys.LOGIN.items()}
+    assert {**plain, "ssh_port": AnyPort} == stated
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("ssh_user", 5, "ssh_user must be text"),
+        ("ssh_user", None, "ssh_user must be text"),
+        ("ssh_port", 0, "ssh_port is not a port"),
+        ("ssh_port", "22", "ssh_port must be a whole number"),
+        ("ssh_key", Path("id"), "ssh_key must be text"),
+        ("ssh_allow_agent", "no", "ssh_allow_agent must be true or false"),
+        ("ssh_paramiko_connect_kwargs", (), "ssh_paramiko_connect_kwargs must be a mapping"),
+    ],
+)
+def test_a_login_that_pyinfra_would_stumble_over_is_refused(
+    key: str, value: object, said: str
+) -> None:
+    with pytest.raises(InventoryError) as refused:
+        spark(**{key: value})
+    assert refused.value.what == said
+
+
+def test_a_password_of_a_wrong_type_is_not_shown() -> None:
+    with pytest.raises(InventoryError) as refused:
+        spark(ssh_password=73519)
+    assert "ssh_password must be text" in str(refused.value)
+    assert "73519" not in str(refused.value)
 
 
 def test_none_of_ours_is_one_of_them() -> None:
