@@ -50,11 +50,13 @@ check: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit-tests
 
 # More workers than cores: some wait for agents and time-outs while others use the processor.
+PYTEST = $(BIN)/pytest -q --durations=10 -n $(shell expr $$(nproc) + 1)
+
 unit-tests: $(STAMP)
-	$(BIN)/pytest -q -n 3 --dist worksteal $(ONLY) $(UNIT)
+	$(PYTEST) --dist worksteal $(ONLY) $(UNIT)
 
 lab-tests: lab-parts
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests/lab
+	$(PYTEST) --dist loadfile --no-loadscope-reorder tests/lab
 
 lab-parts: $(STAMP)
 	$(BIN)/lockstep lab build
