@@ -274,7 +274,10 @@ def services(lab: Lab, what: str, names: tuple[str, ...]) -> None:
 )
 @_of_a_lab
 def memory(lab: Lab, host: str, available: float | None, rate: float | None) -> None:
-    """Show or set the available unified memory of HOST; with --rate it falls or rises to it."""
+    """Show or set the available unified memory of HOST.
+
+    With --rate it falls or rises to it.
+    """
     shown = control.ask(lab, "memory", host=host, available=available, rate=rate)
     click.echo(f"{host}: {shown:.1f} GiB available")
 
@@ -288,7 +291,9 @@ def memory(lab: Lab, host: str, available: float | None, rate: float | None) -> 
 @click.option("--slowed-by", "reasons", multiple=True, metavar="REASON", help="As nvidia-smi.")
 @_of_a_lab
 def gpu(lab: Lab, host: str, reasons: tuple[str, ...], **figures: float | None) -> None:
-    """Have nvidia-smi on HOST show these figures, until the power is cut.
+    """Have nvidia-smi on HOST show these figures.
+
+    They last until its power is cut.
 
     Without an option it shows the usual ones again: at rest, or busy while an engine generates.
     REASON is the name of a `clocks_event_reasons` field, such as sw_thermal_slowdown.

@@ -54,7 +54,9 @@ def check(inventory: Path, host: tuple[str, ...]) -> int:
 @_HOSTS
 @AS_JSON
 def list_(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
-    """Show the backups of each HOST of the inventory, newest first, place by place.
+    """Show the backups of each HOST, place by place.
+
+    The newest comes first.
 
     Exit codes: 0 done; 1 a place cannot be read; 2 a Spark did not answer, or wrong use.
     """
@@ -75,7 +77,9 @@ def list_(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
 @click.option("--from", "place", default="", help="Another place of its backups, as `list` has it.")
 @click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
 def restore(inventory: Path, host: str, snapshot: str, place: str, yes: bool) -> int:
-    """Bring the chats, keys and accepted results of HOST back as they were in SNAPSHOT.
+    """Bring back what a backup of HOST holds.
+
+    Chats, keys and accepted results are then as they were in SNAPSHOT.
 
     SNAPSHOT is an id of `lockstep backup list`; without it the newest that is not of before an
     update. The present data of Open WebUI are kept first, and return where those of the backup do

@@ -87,7 +87,7 @@ class _Lockstep(LazyGroup):
 def main() -> None:
     """Provision DGX Sparks, and keep them identical.
 
-    `lockstep deploy` is the deploy; `pyinfra inventories/spark.py deploy.py` is the same, in full.
+    `lockstep deploy` is the deploy; `pyinfra INVENTORY deploy.py` is the same, in full.
 
     Exit codes: 0 done; 1 a finding that needs action; 2 wrong use, or could not tell;
     130 ended by Ctrl-C.

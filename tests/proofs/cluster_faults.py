@@ -133,7 +133,7 @@ def settled(stack: Stack, case: Case, before: set[str]) -> str:
             return "off with a reason"
         return ""
 
-    return until(end, "the group is whole again or off", BOUND_S + START_S)
+    return until(end, "the group is whole again or off", BOUND_S + START_S, pause_s=4)
 
 
 def idle(host: Host) -> bool:

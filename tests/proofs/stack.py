@@ -42,11 +42,11 @@ _ROOTS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 T = TypeVar("T")
 
 
-def until(condition: Callable[[], T], what: str, limit_s: float = 400.0, pause_s: float = 1.0) -> T:
+def until(condition: Callable[[], T], what: str, limit_s: float = 400.0, pause_s: float = 2.0) -> T:
     """The first true answer of `condition`; fails naming `what` when none comes in time.
 
-    Most conditions are logins at a host, each a tenth of a second of processor time: who waits for
-    long asks less often, at most `pause_s` apart.
+    Most conditions start a program on a host, `status` for half a second of processor time: who
+    waits for long asks less often, at most `pause_s` apart.
     """
     began = time.monotonic()
     while not (answer := condition()):

@@ -19,7 +19,7 @@ from lockstep.fleet.hosts import ask, at_once, choose
     "--accept", is_flag=True, help="Record the present speed as the accepted one, however slow."
 )
 def gate(inventory: Path, limit: tuple[str, ...], accept: bool) -> int:
-    """Check the hot model of each Spark against its floor of speed and sense.
+    """Check each hot model against its floor of speed and sense.
 
     The floor is `targets.NAME.floor` of group data; a deploy measures in the same way.
 

@@ -50,7 +50,7 @@ def key() -> None:
     "--until", type=click.DateTime(["%Y-%m-%d"]), metavar="DATE", help="Last day, in UTC."
 )
 def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | None) -> int:
-    """Make a key for the person NAME, in force on every Spark of the inventory at once.
+    """Make a key for the person NAME, for every Spark at once.
 
     The key is printed once, alone on standard output. The Sparks get its hash.
 
@@ -88,7 +88,7 @@ def add(inventory: Path, name: str, role: keys.Role, until: datetime.datetime | 
 @INVENTORY
 @_NAME
 def revoke(inventory: Path, name: str) -> int:
-    """End the key of the person NAME on every Spark of the inventory at once.
+    """End the key of the person NAME on every Spark at once.
 
     Requests under way go on to their end.
 
@@ -134,7 +134,9 @@ def _told_others(found: Sequence[Held], there: Sequence[str], what: str) -> int:
 @AS_JSON
 @click.option("--fix", is_flag=True, help="Bring the last change of each person to every Spark.")
 def list_(inventory: Path, as_json: bool, fix: bool) -> int:
-    """Show each person with a key, what they asked for, and what differs among the Sparks.
+    """Show each person with a key, and what they asked for.
+
+    What differs among the Sparks is named.
 
     Requests and tokens (prompts/answers) are those of all Sparks, up to half a minute ago.
 

@@ -26,7 +26,7 @@ def alert() -> None:
 @click.argument("host", nargs=-1)
 @AS_JSON
 def test(inventory: Path, host: tuple[str, ...], as_json: bool) -> int:
-    """Send a test alert from each HOST of the inventory to each of its receivers.
+    """Send a test alert from each HOST to each of its receivers.
 
     Without HOST every Spark with an Alertmanager sends one. Two minutes later the test is over,
     which each receiver is told too.

@@ -128,7 +128,7 @@ def check_files(files: tuple[str, ...], engine_version: str | None, as_json: boo
     help="Folder for the recipe.",
 )
 def add(file: Path, into: Path) -> int:
-    """Add a recipe from elsewhere to your own, or refuse it with the reason.
+    """Add a recipe from elsewhere to your own.
 
     A finding of severity error refuses it. Warnings are shown, and the file is added unchanged.
     """

@@ -40,7 +40,9 @@ from lockstep.recipes.recipe_file import parse
 def new(
     repository: str, engine: str | None, name: str | None, folder: Path, inventory: Path | None
 ) -> int:
-    """Write a recipe for REPOSITORY of the hub: ORGANISATION/NAME, for GGUF with :QUANT.
+    """Write a recipe for REPOSITORY of the hub.
+
+    It is named ORGANISATION/NAME, for GGUF with :QUANT.
 
     The small files of the repository are read, its commit is pinned, and share, context and Sparks
     are computed. Parsers, image and freeze guard are those of the catalogue's recipes of the same

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -34,3 +35,16 @@ def test_the_first_help_has_each_command_once_and_whole_at_80_columns():
     ]
     assert "..." not in told.partition("Options:")[2]
     assert told.index("Every day:") < told.index("deploy ") < told.index("Models:")
+
+
+def test_the_help_of_each_group_has_whole_sentences_at_80_columns():
+    context = click.Context(main)
+    groups = [
+        name
+        for name in main.list_commands(context)
+        if isinstance(main.get_command(context, name), click.Group)
+    ]
+    assert len(groups) > 5
+    for name in groups:
+        told = CliRunner().invoke(main, [name, "--help"], terminal_width=80).output
+        assert "..." not in told.partition("Commands:")[2], name
