@@ -63,8 +63,12 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
         click.echo(f"  the same as {same_as.name}")
     else:
         table = Table(box=None, pad_edge=False, padding=(0, 1), show_edge=False)
-        for heading in ("  target", "address", "GiB to start", "GiB in use", "verdict"):
-            table.add_column(heading, no_wrap=True)
+        # On a phone the others are folded: what is looked for is the target and its verdict.
+        table.add_column("  target", no_wrap=True)
+        table.add_column("address", overflow="fold")
+        table.add_column("GiB to start", min_width=5)
+        table.add_column("GiB in use", min_width=5)
+        table.add_column("verdict", no_wrap=True)
         for target in host.targets:
             found = target.fit
             needs = rounded_up(found.needs_gib) if found and found.needs_gib else "unknown"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from lockstep.core import product
 from lockstep.core.errors import (
     InventoryError,
     LockstepError,
@@ -35,6 +36,9 @@ LOOPBACK = "127.0.0.1"
 FALLBACK = "-fallback"
 #: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
 DASHBOARD_PORT = 11000
+_DASHBOARD = "the DGX Dashboard"
+# As messages name it: the folder and the file.
+_DEFAULTS = "/".join(product.DEFAULTS.parts[-2:])
 #: Packages that the gateway imports, as `Settings.tools` names them.
 GATEWAY_TOOLS = (
     *("httptools", "httpx2", "prometheus-client", "pydantic"),
@@ -323,7 +327,12 @@ def _check_ports(
     settings: Settings, bound: Sequence[BoundTarget], where: Mapping[str, str]
 ) -> None:
     """Refuse a port that two things of this host would listen at."""
-    users = {DASHBOARD_PORT: "the DGX Dashboard"}
+
+    def is_default(key: str) -> bool:
+        place = where.get(key.partition(".")[0], "")
+        return not place or place.startswith(_DEFAULTS)
+
+    users = {DASHBOARD_PORT: _DASHBOARD}
     with suppress(Unread):
         users[settings.copy_port] = "copy_port"
     with suppress(Unread):
@@ -339,7 +348,11 @@ def _check_ports(
             what = f"{key} is not a port"
             found = f"{port}, which is {port - ENGINE_PORT_OFFSET} + {ENGINE_PORT_OFFSET}"
         elif port in users:
-            what, found = f"{key}: port {port} is used twice", f"also by {users[port]}"
+            other = users[port]
+            # Who has changed one of two defaults is not told to change the other.
+            if is_default(key) and other != _DASHBOARD and not is_default(other):
+                key, other = other, key
+            what, found = f"{key}: port {port} is used twice", f"also by {other}"
         if what:
             file = where.get(key.partition(".")[0], settings.name)
             remedy = f"Set {key} to a free port."

@@ -258,6 +258,11 @@ CASES = {
         "Set targets.m.port to a free port.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
     ),
+    "a port of the owner's that one of the defaults has": Case(
+        "site.py:2: webui.port: port 30001 is used twice; found also by targets.qwen.port. "
+        "Set webui.port to a free port.",
+        host='{"webui": {"port": 30001}}',
+    ),
     "a port that is none": Case(
         "site.py:2: targets.m.port is not a port for it; found 70000; allowed: 1024 to 65535.",
         host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
