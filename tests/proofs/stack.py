@@ -108,8 +108,7 @@ class Host:
     def _at_console(self, argv: Sequence[str], limit_s: float = SSH_LIMIT_S) -> Answer:
         """Run a program as root without a login.
 
-        A login costs 0.1 s of processor time, this 0.01 (2026-11-27, two hosts at rest), and tests
-        look at their hosts some ten thousand times.
+        A login costs 0.13 s of processor time, this 0.01 (2026-11-27, two hosts at rest).
         """
         lab = open_lab(self.lab)
         group = cgroup.mounted()["v2"] / lab.namespace / "hosts" / self.name
