@@ -227,6 +227,9 @@ class Deployed:
         return self.output.rpartition("--> Disconnecting")[2].partition("\n")[2]
 
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
 class Deploy:
     """A deploy that runs: its output can be awaited, and it can be killed."""
 
@@ -245,7 +248,7 @@ class Deploy:
 
     def _read(self) -> None:
         for line in self._said:
-            self._text.append(re.sub(r"\x1b\[[0-9;]*m", "", line))
+            self._text.append(_COLOURS.sub("", line))
             if self._last and re.search(self._last, self._text[-1]):
                 self._process.kill()
 
@@ -391,6 +394,22 @@ class Stack:
         deploy = Deploy(argv, {**self.environment, **environment})
         self._deploys.append(deploy)
         return deploy
+
+    def first_deploy(self) -> Deployed:
+        """A whole deploy, begun as a user types it: in a process of its own."""
+        done = subprocess.run(
+            [str(BIN / "pyinfra"), "-y", str(INVENTORY), "deploy.py"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=REPOSITORY,
+            env={**os.environ, **self.environment},
+            timeout=DEPLOY_LIMIT_S,
+            check=False,
+        )
+        return Deployed(done.returncode, _COLOURS.sub("", done.stdout))
 
     def reap(self) -> None:
         """End what a test that failed, or was interrupted, left running."""
