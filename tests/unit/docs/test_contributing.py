@@ -1,0 +1,58 @@
+"""The worked examples of CONTRIBUTING.md work: a change that is applied to a copy, and a recipe."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep.cli.main import main
+
+ROOT = Path(__file__).parents[3]
+PARTS = ("lockstep", "templates", "catalogue", "group_data", "docs", "tasks", "tests/helpers")
+
+
+def block(language: str) -> str:
+    """The one example in a language."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.slow
+def test_the_key_of_a_target_is_added_as_the_page_says(tmp_path: Path) -> None:
+    ignored = shutil.ignore_patterns("__pycache__")
+    for part in PARTS:
+        shutil.copytree(ROOT / part, tmp_path / part, symlinks=True, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
+    applied = subprocess.run(
+        ["git", "apply", "-"],
+        input=block("diff"),
+        text=True,
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert applied.returncode == 0, applied.stderr
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0"]
+    done = subprocess.run(
+        [*argv, "tests/unit/units/test_nice.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_recipe_passes_its_check(tmp_path: Path) -> None:
+    file = tmp_path / "qwen3-8b-vllm.yaml"
+    file.write_text(block("yaml"))
+    done = CliRunner().invoke(main, ["recipe", "check", str(file)])
+    assert done.exit_code == 0, done.output
