@@ -32,7 +32,7 @@ def test_the_key_of_a_target_is_added_as_the_page_says(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copy(ROOT / "tests/conftest.py", tmp_path / "tests")
     applied = subprocess.run(
-        ["git", "apply", "-"],
+        ["git", "apply", "-C1", "-"],
         input=block("diff"),
         text=True,
         cwd=tmp_path,
@@ -42,7 +42,7 @@ def test_the_key_of_a_target_is_added_as_the_page_says(tmp_path: Path) -> None:
     assert applied.returncode == 0, applied.stderr
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n0"]
     done = subprocess.run(
-        [*argv, "tests/unit/units/test_nice.py"],
+        [*argv, "tests/unit/units/test_restart_time.py"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
