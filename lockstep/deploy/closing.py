@@ -146,7 +146,8 @@ def unexplained_end(course: Course, lines: Sequence[str]) -> Iterator[str]:
     if course.refused:
         yield from course.refused.splitlines()
         return
-    if errors := [found[1] for line in lines if (found := _OWN_ERROR.search(line))]:
+    raised = any(line.strip().startswith("Traceback") for line in lines)
+    if raised and (errors := [found[1] for line in lines if (found := _OWN_ERROR.search(line))]):
         yield from errors
         return
     shown = _last(lines)
