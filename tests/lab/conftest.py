@@ -121,7 +121,7 @@ def _deploy_once(source: str, tmp_path_factory: pytest.TempPathFactory) -> Deplo
 
 def _first_deploy(stack: Stack) -> Deployed:
     began = time.monotonic()
-    done = stack.first_deploy()
+    done = stack.typed_deploy()
     print(f"first deploy: {time.monotonic() - began:.0f} s")
     return done
 

@@ -36,6 +36,9 @@ SWITCH = "/data/scripts/llm/switch.sh"
 DEPLOY_LIMIT_S = 1800.0
 #: Longest command on a host, a start of a real engine on a busy machine; only bounds a hang.
 SSH_LIMIT_S = 1500.0
+#: A host's own, its clock among them: without it each process there seems to have begun at another
+#: time than it says.
+_NAMESPACES = ("mount", "uts", "ipc", "net", "pid", "cgroup", "time")
 #: What `sudo` and a root shell of Ubuntu have.
 _ROOTS_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -114,7 +117,7 @@ class Host:
         group = cgroup.mounted()["v2"] / lab.namespace / "hosts" / self.name
         if (init := cgroup.guest_init(group)) is None:
             return Answer(255, "", f"{self.name} is off")
-        spaces = [f"--{kind}" for kind in ("mount", "uts", "ipc", "net", "pid", "cgroup")]
+        spaces = [f"--{kind}" for kind in _NAMESPACES]
         environment = ["env", "-i", f"PATH={_ROOTS_PATH}", "HOME=/root", "LANG=C.UTF-8"]
         done = subprocess.run(
             ["nsenter", f"--target={init}", *spaces, *environment, *argv],
@@ -395,10 +398,10 @@ class Stack:
         self._deploys.append(deploy)
         return deploy
 
-    def first_deploy(self) -> Deployed:
+    def typed_deploy(self, *options: str, inventory: Path = INVENTORY) -> Deployed:
         """A whole deploy, begun as a user types it: in a process of its own."""
         done = subprocess.run(
-            [str(BIN / "pyinfra"), "-y", str(INVENTORY), "deploy.py"],
+            [str(BIN / "pyinfra"), *(options or ("-y",)), str(inventory), "deploy.py"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -44,7 +44,8 @@ def loud(stack: Stack, first: Deployed, inventory: Path, token: Path) -> tuple[s
     for host in stack.hosts:
         host.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
     with command_lines() as seen:
-        done = stack.good_deploy("-y", "-vvv", "--diff", "--debug", inventory=inventory)
+        done = stack.typed_deploy("-y", "-vvv", "--diff", "--debug", inventory=inventory)
+    assert done.code == 0, done.output[-8000:]
     assert {"Open WebUI | Make Open WebUI's keys once", BROUGHT} <= done.changed
     assert (token.parent / "runs").read_text() == "\n"
     return done.output, "\n".join(seen)

@@ -67,6 +67,8 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     deployed.lab("wipe", "spark2")
     for path in THEIRS:
         two.root(f"mkdir -p $(dirname {path}); echo '# mine' > {path}")
+    # sudo notes in the operator's home that it was used.
+    assert two.run("sudo -n true").code == 0
     before = snapshot(two)
     drift = json.loads(deployed.diff("--json").stdout)["differences"]
     assert [item["kind"] for item in drift if item["host"] == "spark2"] == ["Lockstep"]
