@@ -38,7 +38,7 @@ def checked(inventory_file: str, hosts: Sequence[inventory.Host | str]) -> Group
     Ends the process with exit code 2 and one message per fault, before any connection.
     """
     path = Path(inventory_file).absolute()
-    named = inventory.named(hosts)
+    named = inventory.hosts_with_data(hosts)
     try:
         plans = inventory.read(path, named, _names_of(inventory_file), [("differs", unknown_kinds)])
         rehearse(plans)

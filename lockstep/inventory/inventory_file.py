@@ -88,10 +88,10 @@ def _listed(path: Path) -> tuple[list[Host], Mapping[str, Any]]:
             where=str(path),
             remedy=f"End it with `{path.stem} = checked(__file__, [(ADDRESS, {{…}}), …])`.",
         )
-    return named(hosts), names
+    return hosts_with_data(hosts), names
 
 
-def named(hosts: Sequence[Any]) -> list[Host]:
+def hosts_with_data(hosts: Sequence[Any]) -> list[Host]:
     """Hosts with the data of each; what pyinfra takes for no host stays as it is."""
     return [(host, {}) if isinstance(host, str) else host for host in hosts]
 
@@ -180,9 +180,11 @@ def _right_hosts(
                 right.append(host)
                 continue
             case (_, _):
-                found = f"({_kind_of(host[0])}, {_kind_of(host[1])})"
+                # Where data belong a password may stand.
+                data = "text" if isinstance(host[1], str) else _shown(host[1])
+                found = f"({_shown(host[0])}, {data})"
             case _:
-                found = _kind_of(host)
+                found = _shown(host)
         line = f":{written[place]}" if len(written) == len(hosts) else ""
         fault = InventoryError(
             f"host {place + 1} of the list is no host",
@@ -194,10 +196,10 @@ def _right_hosts(
     return right
 
 
-def _kind_of(value: object) -> str:
+def _shown(value: object) -> str:
     if value is None or isinstance(value, str | int | float):
         return repr(value)
-    # Data may hold a password.
+    # What is inside may be a password.
     size = f" of {len(value)}" if isinstance(value, tuple) else ""
     return f"{type(value).__name__}{size}"
 
@@ -398,10 +400,14 @@ def _right_values(
 
 def _check_login(key: str, value: Any, where: str) -> None:
     """Refuse a value of pyinfra's own that it would stumble over when it logs in."""
-    if "password" in key and not isinstance(value, str):
-        raise InventoryError(f"{key} must be text", where=where)
-    if key in pyinfra_keys.LOGIN:
-        _converted(pyinfra_keys.LOGIN[key], key, value, where)
+    try:
+        if key in pyinfra_keys.LOGIN:
+            _converted(pyinfra_keys.LOGIN[key], key, value, where)
+    except InventoryError as fault:
+        # These may hold a password.
+        if "password" in key or "kwargs" in key:
+            fault.found = ""
+        raise
 
 
 def _value(key: str, value: Any, where: str) -> Any:

@@ -48,7 +48,8 @@ T = TypeVar("T")
 def until(condition: Callable[[], T], what: str, limit_s: float = 400.0, pause_s: float = 2.0) -> T:
     """The first true answer of `condition`; fails naming `what` when none comes in time.
 
-    Most conditions start a program on a host, `status` for half a second of processor time: who
+    Most conditions start a program on a host, `status` for 0.4 s of processor time
+    (2026-11-27): who
     waits for long asks less often, at most `pause_s` apart.
     """
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What runs at each commit is what `make lint` runs, and the versions agree."""
+"""Pre-commit runs what `make lint` runs, and the versions agree."""
 
 from __future__ import annotations
 

@@ -767,7 +767,7 @@ def test_what_is_no_host_is_named_with_its_line_beside_other_mistakes(
     call: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "inventory.py"
-    hosts = '[\n    ("s1",),\n    "s2",\n    7,\n    ("s3", None),\n    ("s4", {"prot": 1}),\n]'
+    hosts = '[\n    ("s1",),\n    "s2",\n    7,\n    ("s3", "72"),\n    ("s4", {"prot": 1}),\n]'
     text = "from lockstep.deploy.checked import checked\n"
     path.write_text(f"{text}inventory = {call.format(hosts)}\n")
     try:
@@ -779,7 +779,7 @@ def test_what_is_no_host_is_named_with_its_line_beside_other_mistakes(
     for fault in (
         "inventory.py:3: host 1 of the list is no host; found tuple of 1.",
         "inventory.py:5: host 3 of the list is no host; found 7.",
-        "inventory.py:6: host 4 of the list is no host; found ('s3', None).",
+        "inventory.py:6: host 4 of the list is no host; found ('s3', text).",
         "inventory.py:7: unknown key 'prot'.",
         "4 mistakes.",
     ):

@@ -54,10 +54,18 @@ def test_a_login_that_pyinfra_would_stumble_over_is_refused(
     assert refused.value.what == said
 
 
-def test_a_password_of_a_wrong_type_is_not_shown() -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("ssh_password", 73519, "ssh_password must be text"),
+        ("ssh_key_password", 73519, "ssh_key_password must be text"),
+        ("ssh_paramiko_connect_kwargs", "password=73519", "must be a mapping"),
+    ],
+)
+def test_what_may_hold_a_password_is_not_shown(key: str, value: object, said: str) -> None:
     with pytest.raises(InventoryError) as refused:
-        spark(ssh_password=73519)
-    assert "ssh_password must be text" in str(refused.value)
+        spark(**{key: value})
+    assert said in str(refused.value)
     assert "73519" not in str(refused.value)
 
 
