@@ -165,6 +165,18 @@ class Host:
         )
         return {line.split()[0] for line in listed.splitlines()}
 
+    def logs(self, words: str, *matches: str) -> str:
+        """The journal's lines of some matches (`-u UNIT`), once `words` are among them.
+
+        What a process said reaches the journal after others have seen its end.
+        """
+        asked = f"journalctl -q -b --no-pager -o cat {' '.join(matches)}"
+        return until(
+            lambda: said if words in (said := self.root(asked)) else "",
+            f"{self.name}: {words!r} in `{asked}`",
+            limit_s=60.0,
+        )
+
     def get(self, url: str) -> Any:
         """JSON that a port of the host's loopback answers."""
         return json.loads(self.root(f"curl -fsS --max-time 20 {shlex.quote(url)}"))

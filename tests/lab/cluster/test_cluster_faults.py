@@ -65,8 +65,7 @@ def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
 def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
     answer = together.two.run(f"sudo systemctl start {UNIT}")
     assert answer.code != 0
-    journal = together.two.root(f"journalctl -u {UNIT} -n 20 -o cat --no-pager")
-    assert f"never here alone. Remedy: switch.sh {STANDIN}" in journal
+    together.two.logs(f"never here alone. Remedy: switch.sh {STANDIN}", "-n 20", f"-u {UNIT}")
     together.two.root(f"systemctl reset-failed {UNIT}")
 
 

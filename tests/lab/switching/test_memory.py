@@ -26,8 +26,7 @@ def test_the_default_target_starts_with_102_gib(
     available("102")
     answer = stack.one.switch("mistral")
     assert answer.code == 0, answer.text
-    log = stack.one.root("journalctl -u sglang-mistral4 -b --no-pager | grep 'lockstep gate'")
-    assert "95.9 GiB needed" in log
+    stack.one.logs("95.9 GiB needed", "-u sglang-mistral4")
 
 
 def test_with_90_gib_it_is_refused_before_what_is_hot_is_stopped(
@@ -79,8 +78,8 @@ def test_with_docker_frozen_an_engine_in_a_container_is_ended_all_the_same(
     available(USUAL)
     until(lambda: one.status()["targets"]["qwen"]["ended"], "its end is told")
     until(lambda: one.status()["switching"] is None, "what was started in its place has ended")
-    log = one.root(f"journalctl -u lockstep-memory --since @{began} --no-pager --output=cat")
-    assert "the memory floor ended it" in log and "not killed" not in log
+    log = one.logs("the memory floor ended it", "-u lockstep-memory", f"--since @{began}")
+    assert "not killed" not in log
 
 
 @pytest.fixture
@@ -193,7 +192,7 @@ def test_the_end_of_an_engine_is_told_everywhere_and_is_no_more_when_it_is_hot(
     why = one.status()["targets"]["qwen"]["ended"].partition(";")[0]
     assert re.fullmatch(r"the memory floor .* serving: [23]\.\d GiB available, 4\.0 is .*", why)
     assert why in " ".join(one.switch("status").out.split())
-    assert why in one.root("journalctl -u lockstep-memory -b --no-pager --output=cat")
+    one.logs(why, "-u lockstep-memory")
     assert why in " ".join(stack.diff("--limit", one.name).stdout.split())
     answer = one.switch("qwen")
     assert answer.code == 0 and f"last time {why}" in " ".join(answer.text.split())

@@ -132,7 +132,7 @@ def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny
     since = one.root("date +%s").strip()
     answer = one.switch("none")
     assert answer.code == 0, answer.text
-    told = one.root(f"journalctl -q --output=cat --since=@{since} _SYSTEMD_UNIT=vllm.service")
+    told = one.logs("lockstep end: ", f"--since=@{since}", "_SYSTEMD_UNIT=vllm.service")
     waits, killed = (told.find(words) for words in ("Waiting for connections", "lockstep end: "))
     assert -1 < waits < killed, told
     assert (one.show("vllm.service", "ActiveState"), one.show("vllm.service", "Result")) == (
@@ -152,8 +152,7 @@ def test_the_engine_process_of_the_real_vllm_does_not_outlive_its_main_process(o
 
 
 def test_one_flipped_bit_of_the_real_model_is_seen(one: Host, tiny: Answer) -> None:
-    said = one.root("journalctl -u vllm -b --no-pager -o cat")
-    assert "tiny makes sense (judged by its record only)" in said
+    one.logs("tiny makes sense (judged by its record only)", "-u vllm")
     before = one.root(f"stat -L -c '%s %Y' {WEIGHTS}")
     flip = f"python3 -c '{FLIP}' {WEIGHTS} model.layers.0.self_attn.k_proj.weight 10802"
     one.root(flip)

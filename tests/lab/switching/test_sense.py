@@ -24,8 +24,8 @@ def hot(stack: Stack, first: object) -> Iterator[Host]:
 
 
 def test_a_start_says_and_records_that_its_answers_make_sense(hot: Host) -> None:
-    said = hot.root("journalctl -u vllm-qwen36 -b --no-pager -o cat")
-    assert "lockstep ready: qwen makes sense: echo, count, tool, echo of two at once" in said
+    sense = "lockstep ready: qwen makes sense: echo, count, tool, echo of two at once"
+    hot.logs(sense, "-u vllm-qwen36")
     record = json.loads(hot.root("cat /var/lib/lockstep-deploy/senses.json"))["qwen"]
     [entry] = [one for one in record.values() if one["judged"] == "by right answers"][-1:]
     assert len(entry["answers"]["echo"]["leading"]) == 8
@@ -52,7 +52,7 @@ def test_what_the_timer_finds_is_told_and_nothing_is_restarted(stack: Stack, hot
     hot.root(f"""curl -fsS -d '{{"corruption": "salad"}}' {HOT}""")
     # As if the last look had been yesterday.
     hot.root("rm /run/lockstep/sensed.json; systemctl start lockstep-sense.service")
-    assert "qwen talks nonsense" in hot.root("journalctl -u lockstep-sense -b --no-pager -o cat")
+    hot.logs("qwen talks nonsense", "-u lockstep-sense")
     assert "talks nonsense: echo" in hot.status()["targets"]["qwen"]["sense"]
     assert hot.show("vllm-qwen36", "MainPID") == pid
     found = json.loads(stack.diff("--json", "--limit", "spark1").stdout)
