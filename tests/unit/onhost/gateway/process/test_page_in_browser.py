@@ -231,6 +231,20 @@ def test_an_operator_cancels_a_start_that_hangs_and_what_was_hot_is_back(started
     assert spark.hot == ["mistral"]
 
 
+def test_a_switch_asked_for_before_its_key_is_taken_goes_on_with_it(started_once, spark):
+    with browser(chromium=started_once) as chromium:
+        page = opened(chromium, spark)
+        to_qwen = page.get_by_role("button", name="Switch to qwen", exact=True).element_handle()
+        page.get_by_role("button", name="Use a key").click()
+        keys = page.get_by_role("dialog", name="Key")
+        keys.get_by_label("Key").fill(KEYS["operate"])
+        use = keys.get_by_role("button", name="Use", exact=True).element_handle()
+        # Before any answer can come.
+        page.evaluate("([use, to]) => { use.click(); to.click(); }", [use, to_qwen])
+        expect(sure(page, "qwen")).to_be_visible()
+        expect(keys).to_be_hidden()
+
+
 def test_switching_asks_for_a_key_that_may_and_then_goes_on(started_once, spark):
     with browser(chromium=started_once) as chromium:
         page = opened(chromium, spark, refusals=(401,))
