@@ -22,6 +22,9 @@ _NOISE = re.compile(
 _DIFFERENCE = re.compile(r"\d\d:\d\d:\d\d  {4}((?:\[[^\]]+\] will | {2}).+)")
 # What pyinfra says of an error of its own, after a traceback.
 _OWN_ERROR = re.compile(r"--> pyinfra error(?: in \S+ line \d+)?: (.+)")
+# The key of a login that is not on this machine, and the host whose it is.
+_NO_KEY = re.compile(r"No such private key file: .+")
+_CONNECTED = re.compile(r"Host\.connect of Host\(([^)]+)\)")
 _UNREACHED = re.compile(
     r"Authentication error|resolve hostname|Unable to connect|Host key|host key|timed out"
     r"|No route to host|Connection refused|SSH error|Could not connect"
@@ -148,12 +151,21 @@ def unexplained_end(course: Course, lines: Sequence[str]) -> Iterator[str]:
         return
     raised = any(line.strip().startswith("Traceback") for line in lines)
     if raised and (errors := [found[1] for line in lines if (found := _OWN_ERROR.search(line))]):
-        yield from errors
+        yield from (_without_key(error, lines) for error in errors)
         return
     shown = _last(lines)
     yield from shown
     if any(_UNREACHED.search(line) for line in shown):
         yield "Remedy: log in to each of these hosts by ssh from here first, as the same user."
+
+
+def _without_key(error: str, lines: Sequence[str]) -> str:
+    """An error of pyinfra's; of a key that is not there with its host and the remedy."""
+    if not _NO_KEY.fullmatch(error):
+        return error
+    hosts = ", ".join(dict.fromkeys(_CONNECTED.findall("\n".join(lines))))
+    prefix = f"{hosts}: " if hosts else ""
+    return f"{prefix}{error}. Remedy: correct `ssh_key` in the inventory, or copy the key there."
 
 
 def _last(lines: Sequence[str]) -> list[str]:

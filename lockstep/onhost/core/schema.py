@@ -309,6 +309,8 @@ def _annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: Place) -> Any:
         found, rules = _build(hint, value, at, rules[0].values), rules[1:]
     elif rules[0] is LINES and isinstance(value, str):
         found = value
+    elif hint in _NAMES:
+        found = _scalar(hint, value, at, _allowed(rules))
     else:
         found = _convert(hint, value, at)
     for rule in rules:
@@ -317,6 +319,11 @@ def _annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: Place) -> Any:
             fault, shown, allowed, remedy = refused
             raise at.fault(fault, shown or _shown(found), allowed, remedy)
     return found
+
+
+def _allowed(rules: Sequence[Any]) -> str:
+    """What rules accept, for a value that is not even of their type."""
+    return "; ".join(rule.allowed for rule in rules if isinstance(rule, Rule) and rule.allowed)
 
 
 def _one_of(arguments: tuple[Any, ...], value: Any, at: Place) -> Any:
@@ -346,7 +353,7 @@ def _kind(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
-def _scalar(hint: type, value: Any, at: Place) -> Any:
+def _scalar(hint: type, value: Any, at: Place, allowed: str = "") -> Any:
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is Path and isinstance(value, str):
@@ -354,7 +361,7 @@ def _scalar(hint: type, value: Any, at: Place) -> Any:
     if hint is str and isinstance(value, datetime.date):
         return value.isoformat()
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise at.fault(f"must be {_NAMES.get(hint, hint.__name__)}", _shown(value))
+        raise at.fault(f"must be {_NAMES.get(hint, hint.__name__)}", _shown(value), allowed)
     if isinstance(value, str):
         value = value.strip() if at.yaml else value
         if "\n" in value or "\0" in value:

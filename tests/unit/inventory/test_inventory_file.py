@@ -145,11 +145,11 @@ CASES = {
         text="from group_data.all import targets\ntargets = {**targets}\n",
     ),
     "wrong type": Case(
-        "site.py:2: webui.port must be a whole number; found '8080'.",
+        "site.py:2: webui.port must be a whole number; found '8080'; allowed: 1024 to 65535.",
         host='{"webui": {"port": "8080"}}',
     ),
     "True is no number": Case(
-        "site.py:2: webui.port must be a whole number; found True.",
+        "site.py:2: webui.port must be a whole number; found True; allowed: 1024 to 65535.",
         host='{"webui": {"port": True}}',
     ),
     "a text where a list belongs": Case(
