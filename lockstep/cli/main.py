@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
@@ -11,6 +10,7 @@ import click
 
 from lockstep.cli.shared import DONE, INTERRUPTED, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
+from lockstep.core.version import version
 
 _OWN = (
     *("adopt", "backup", "bench", "cluster", "deploy", "diff", "evidence", "gc", "help", "init"),
@@ -76,6 +76,12 @@ class _Lockstep(LazyGroup):
         context.exit(code or DONE)
 
 
+def _say_version(context: click.Context, option: click.Parameter, asked: bool) -> None:
+    if asked:
+        click.echo(f"lockstep {version()}")
+        context.exit()
+
+
 @click.command(
     "lockstep",
     cls=_Lockstep,
@@ -83,7 +89,14 @@ class _Lockstep(LazyGroup):
     modules={**_COMMANDS, **({"lab": "lab.cli"} if find_spec("lab") else {})},
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.version_option(metadata.version("lockstep"))
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_say_version,
+    help="Show the version and exit.",
+)
 def main() -> None:
     """Provision DGX Sparks, and keep them identical.
 

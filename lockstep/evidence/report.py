@@ -6,11 +6,11 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from lockstep.core.errors import RecipeError
+from lockstep.core.version import version
 from lockstep.drift import hosts
 from lockstep.evidence.names import host_label, known
 from lockstep.evidence.parts import NEEDED, PARTS, Part
@@ -124,7 +124,7 @@ def judge(
     }
     document = {
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(now)),
-        "lockstep": metadata.version("lockstep"),
+        "lockstep": version(),
         "lock": lock,
         "hosts": [
             _host(labels[each.host], shown.get(each.host), each.fault or "its names are not known")

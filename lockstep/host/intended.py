@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from lockstep.core.digest import digest
+from lockstep.core.version import version
 from lockstep.files.managed_file import (
     AGENT_UNIT,
     CONFIGURATION,
@@ -243,7 +244,9 @@ class Intended:
                 for file in self.files("services")
             ],
         }
-        return {**found, "digest": digest(found, 16), "lock": lock_hash(self.pins)}
+        # Another Lockstep that writes the same is no other generation.
+        made_by = {"lockstep": version(), "lock": lock_hash(self.pins)}
+        return {**found, **made_by, "digest": digest(found, 16)}
 
     @cached_property
     def all_files(self) -> list[ManagedFile]:

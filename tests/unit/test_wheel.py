@@ -115,6 +115,8 @@ def test_every_file_that_a_checkout_reads_is_in_the_wheel_and_nothing_besides(wh
 def test_it_runs_without_a_checkout(installed: Installed) -> None:
     done = installed.run("lockstep", "--version")
     assert (done.returncode, done.stderr) == (0, "")
+    # Of a checkout it names the commit.
+    assert re.fullmatch(r"lockstep \d+\.\d+\.\d+\n", done.stdout)
     where = installed.run("python", "-c", "import lockstep.tasks; print(lockstep, lockstep.tasks)")
     assert str(ROOT) not in where.stdout + where.stderr
     helps = installed.run("lockstep", "--help")

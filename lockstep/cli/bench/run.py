@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
 import click
@@ -22,6 +21,7 @@ from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
 from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
 from lockstep.cli.shared import DONE, UNUSABLE, print_json
+from lockstep.core.version import version
 from lockstep.fleet.tunnel import tunnel
 from lockstep.onhost.rollout.technical import TOKENS
 
@@ -92,7 +92,7 @@ def run(
         bench.repeats, bench.tokens, bench.client.timeout_s = repeat, tokens, timeout
         bench.tell = lambda line: click.echo(f"  {line}", err=True)
         suites = tuple(measure(bench, SUITES[name]) for name in names or SUITES)
-    result = Result(about, began, _now(), metadata.version("lockstep"), suites)
+    result = Result(about, began, _now(), version(), suites)
     name = "-".join(filter(None, (about.host, about.target))) or "url"
     path = output or Path("measured") / f"{name}-{began.replace(':', '')}.json"
     if as_json:

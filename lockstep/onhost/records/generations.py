@@ -6,8 +6,9 @@ usage: generations begin        note the contents on standard input: a deploy be
        generations list         JSON of all records, newest first, without the files' texts
 
 A record is /var/lib/lockstep-deploy/generations/NNNN.json: "number", "date" (UTC), "digest" (of
-all contents), "lock" (of what was resolved), "note", and the contents: "engine", "images",
-"weights", "files". A deploy that changes only the lock rewrites "lock" of the newest one.
+all contents), "lock" (of what was resolved), "lockstep" (the version that made it), "note", and
+the contents: "engine", "images", "weights", "files". A deploy that changes only the lock rewrites
+"lock" of the newest one.
 The note of a deploy that has not ended well is begun.json beside them, with the same keys.
 
 exit codes: 0 done, 1 failed, 2 wrong use
@@ -92,6 +93,7 @@ def _write(path: Path, record: Record) -> Record:
         "date": record.get("date", now),
         "digest": record["digest"],
         "lock": record.get("lock"),
+        "lockstep": record.get("lockstep", ""),
         "note": record["note"],
         **{key: record[key] for key in _CONTENTS},
     }
@@ -131,7 +133,8 @@ def record(paths: layout.Paths, contents: Record, note: str = "") -> Record:
     else:
         number = (last["number"] if last else 0) + 1
         fresh = {key: contents[key] for key in ("digest", *_CONTENTS)}
-        whole = {**fresh, "lock": contents.get("lock"), "number": number, "note": note}
+        made_by = {"lock": contents.get("lock"), "lockstep": contents.get("lockstep", "")}
+        whole = {**fresh, **made_by, "number": number, "note": note}
         written = _write(_numbered(paths, number), whole)
     forget_begun(paths)
     return written

@@ -118,8 +118,8 @@ def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_pa
     paths = layout.Paths(tmp_path)
     first = generations.record(paths, a_record("one"), note="first")
     assert generations.record(paths, a_record("one"), note="again") == first
-    changed = generations.record(paths, a_record("one", lock="other"))
-    assert changed == {**first, "lock": "other"}
+    changed = generations.record(paths, a_record("one", lock="other", lockstep="0.2.0"))
+    assert changed == {**first, "lock": "other", "lockstep": "0.2.0"}
     assert generations.records(paths) == [changed]
 
 
