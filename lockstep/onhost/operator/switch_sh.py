@@ -164,8 +164,12 @@ def asked(
     Locked (75) while another one is under way, or that is waited for.
     """
     job = switch_job.job(name, user, paths)
+    since = time.time()
     _start(job, paths, wait)
-    return follow.follow(job, from_end=False, say=say)
+    code = follow.follow(job, from_end=False, say=say)
+    if code != transient.EXIT_GONE:
+        return code
+    return _code_on_record(paths, since, say, (user, name))
 
 
 def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal.say) -> int:
@@ -174,13 +178,41 @@ def cancel(user: str, paths: layout.Paths, say: Callable[[str], None] = terminal
     0 where that has happened, else the exit code with which the switch ended. Problem where no
     switch is under way here.
     """
+    since = time.time()
     job = _request_cancellation(user, paths, restore=True)
     if job is None:
         raise errors.Problem(_nothing_to_cancel(paths))
     code = follow.follow(job, from_end=True, say=say)
+    if code == transient.EXIT_GONE:
+        code = _code_on_record(paths, since, say)
     if code == errors.EXIT_DONE:
         raise errors.Problem("the switch had ended well before it could be cancelled")
     return errors.EXIT_DONE if code == errors.EXIT_CANCELLED else code
+
+
+def _code_on_record(
+    paths: layout.Paths,
+    since: float,
+    say: Callable[[str], None],
+    meant: tuple[str, str] | None = None,
+) -> int:
+    """How a switch ended whose unit the next switch has taken: as its record says, in its words.
+
+    `meant`: who asked for it, and its target.
+    """
+    from lockstep.onhost.records import switches
+
+    ends = [
+        each
+        for each in switches.load(paths)
+        if each.at >= since and meant in (None, (each.person, each.target))
+    ]
+    if not ends:
+        say("somebody stopped the switch")
+        return transient.EXIT_GONE
+    # The first since then: what came later is the next one's.
+    say(ends[-1].said)
+    return ends[-1].code
 
 
 def _request_cancellation(user: str, paths: layout.Paths, restore: bool) -> transient.Job | None:

@@ -21,6 +21,9 @@ from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
 EXIT_ALONE = 141  # as if killed by SIGPIPE: the connection is gone, the job goes on
+EXIT_GONE = (
+    143  # as if ended by SIGTERM: systemd knows the unit no more, or other work has its name
+)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 
 
@@ -182,6 +185,9 @@ def follow(
 ) -> int:
     """Say a job's log as it grows until the job ended; its exit status, 128 + signal, or 124.
 
+    143 is also of a job whose unit has gone, or has become that of other work: how it ended, its
+    unit says no more.
+
     `from_end` starts with the last ten lines: for a job that somebody else started. A job that is
     silent for `heartbeat_s` is said to run still.
     """
@@ -193,9 +199,14 @@ def follow(
         while True:
             # State first, log second: what was written before the end is never missed.
             unit = units.show([job.unit])[job.unit]
-            lines, rest = _lines(log.read(), rest)
+            others = unit.installed and job.argv and unit.description != job.description
+            lines, rest = ([], "") if others else _lines(log.read(), rest)
             for line in lines:
                 say(line)
+            if others or not unit.installed:
+                if tell_failure:
+                    say(f"job {job.name}: somebody stopped it")
+                return EXIT_GONE
             if not running(unit):
                 if rest.strip():
                     say(rest)
@@ -218,9 +229,6 @@ def _lines(data: bytes, rest: str = "") -> tuple[list[str], str]:
 
 
 def _status(job: Job, unit: units.Unit, say: Callable[[str], None], tell_failure: bool) -> int:
-    if not unit.installed:
-        say(f"job {job.name}: somebody stopped it")
-        return 143
     if unit.active != "failed":
         return 0
     if tell_failure:

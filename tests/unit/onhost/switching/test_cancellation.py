@@ -17,6 +17,7 @@ from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switches
 from lockstep.onhost.switching import cancellation
 from lockstep.onhost.switching import switch as switching
+from lockstep.onhost.systemd import transient
 
 pytestmark = pytest.mark.slow
 
@@ -190,6 +191,20 @@ def test_what_was_hot_comes_back_where_the_switch_that_took_over_is_refused(spar
 
     assert spark.hot == ["mistral"]
     assert switch.wait_for_end()["code"] == 5
+
+
+def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, monkeypatch):
+    spark.tell("spare", memory_gib=500.0)
+
+    def follow_late(job, from_end, say):
+        until(lambda: switches.load(spark.paths))
+        return transient.EXIT_GONE
+
+    monkeypatch.setattr("lockstep.onhost.operator.follow.follow", follow_late)
+    said = []
+    code = switch_sh.asked("spare", "anna", spark.paths, wait=False, say=said.append)
+    assert code == switches.load(spark.paths)[0].code == 1
+    assert "needs 500.0 GiB" in said[-1]
 
 
 def test_a_rehearsal_leaves_what_a_cancelled_switch_owes(spark):

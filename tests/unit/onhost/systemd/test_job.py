@@ -219,6 +219,17 @@ def test_a_stopped_job_gives_143(host, tmp_path):
     assert run.result(180) == 143
 
 
+def test_a_job_whose_name_other_work_has_by_now_gives_143_and_not_the_end_of_that(host, tmp_path):
+    gate = tmp_path / "go"
+    script = f"touch {tmp_path}/began; while [ ! -e {gate} ]; do sleep 0.05; done"
+    run = host.begun("b", "--", "sh", "-c", script)
+    until((tmp_path / "began").exists, "it runs")
+
+    host.systemd.unit("lockstep-job-b.service", Description="lockstep job b of other work")
+    assert run.result(180) == 143
+    gate.touch()
+
+
 def test_attach_tells_how_a_finished_job_ended(host, capsys):
     host.run("b", "--", "sh", "-c", "echo last words; exit 4")
     capsys.readouterr()
