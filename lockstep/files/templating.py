@@ -23,7 +23,7 @@ def render(template: str, **values: Any) -> str:
         LockstepError: the template uses a value that was not given, or is not a template.
     """
     try:
-        return _environment().get_template(template).render(mark=MARK, **values)
+        return environment().get_template(template).render(mark=MARK, **values)
     except UndefinedError as fault:
         raise LockstepError(
             "a template value is missing",
@@ -38,8 +38,9 @@ def render(template: str, **values: Any) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Jinja2 over `templates/`, with the filters that quote; it keeps what it has compiled."""
+    made = Environment(
         loader=FileSystemLoader(FOLDER),
         undefined=StrictUndefined,
         # Units and scripts would be damaged by it.
@@ -48,7 +49,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "unit_path": systemd_quoting.path,
         "unit_text": systemd_quoting.text,
         "unit_command": systemd_quoting.command,
@@ -57,8 +58,8 @@ def _environment() -> Environment:
         "shell": shlex.quote,
         "shell_lines": _shell_lines,
     }
-    environment.globals["assignment"] = systemd_quoting.assignment
-    return environment
+    made.globals["assignment"] = systemd_quoting.assignment
+    return made
 
 
 def _shell_lines(argv: tuple[str, ...], before: str | None = None) -> str:

@@ -71,6 +71,10 @@ def _import() -> None:
     for name in ("pyinfra.connectors.ssh", "lab.host.connection", "fake_spark"):
         importlib.import_module(name)
     importlib.import_module("lockstep.tasks.stack")
+    # Compiled once, not by each run.
+    templates = importlib.import_module("lockstep.files.templating").environment()
+    for name in templates.list_templates():
+        templates.get_template(name)
     secrets.token_hex = token_hex
 
 

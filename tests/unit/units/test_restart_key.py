@@ -30,7 +30,7 @@ def key(data: Settings | None = None, **texts: str) -> str:
 def template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The model's template in a folder of its own, to be changed."""
     shutil.copytree(templating.FOLDER, tmp_path, dirs_exist_ok=True)
-    environment = templating._environment()
+    environment = templating.environment()
     monkeypatch.setattr(environment, "loader", FileSystemLoader(tmp_path))
     yield tmp_path / "units/model.service.j2"
     environment.cache.clear()
