@@ -322,7 +322,7 @@ def _annotated(hint: Any, rules: tuple[Any, ...], value: Any, at: Place) -> Any:
 
 
 def _allowed(rules: Sequence[Any]) -> str:
-    """What rules accept, for a value that is not even of their type."""
+    """The values that rules accept, in words; "" where none says."""
     return "; ".join(rule.allowed for rule in rules if isinstance(rule, Rule) and rule.allowed)
 
 

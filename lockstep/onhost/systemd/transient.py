@@ -21,9 +21,8 @@ from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
 EXIT_ALONE = 141  # as if killed by SIGPIPE: the connection is gone, the job goes on
-EXIT_GONE = (
-    143  # as if ended by SIGTERM: systemd knows the unit no more, or other work has its name
-)
+# As if ended by SIGTERM: systemd knows the unit no more, or other work has its name.
+EXIT_GONE = 143
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,79}")
 
 
@@ -199,11 +198,12 @@ def follow(
         while True:
             # State first, log second: what was written before the end is never missed.
             unit = units.show([job.unit])[job.unit]
-            others = unit.installed and job.argv and unit.description != job.description
-            lines, rest = ([], "") if others else _lines(log.read(), rest)
+            # By other work; its lines are in the same log.
+            replaced = unit.installed and job.argv and unit.description != job.description
+            lines, rest = ([], "") if replaced else _lines(log.read(), rest)
             for line in lines:
                 say(line)
-            if others or not unit.installed:
+            if replaced or not unit.installed:
                 if tell_failure:
                     say(f"job {job.name}: somebody stopped it")
                 return EXIT_GONE

@@ -1,4 +1,4 @@
-"""What the version says of a checkout and of an installation."""
+"""The version of a checkout and of an installation."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ def test_a_deploy_back_to_what_is_on_record_ends_what_another_began(tmp_path: Pa
 
 def test_the_same_contents_make_no_record_and_another_lock_is_noted_in_it(tmp_path: Path) -> None:
     paths = layout.Paths(tmp_path)
-    first = generations.record(paths, a_record("one"), note="first")
+    first = generations.record(paths, a_record("one", lockstep="0.1.0"), note="first")
+    assert first["lockstep"] == "0.1.0"
     assert generations.record(paths, a_record("one"), note="again") == first
     changed = generations.record(paths, a_record("one", lock="other", lockstep="0.2.0"))
     assert changed == {**first, "lock": "other", "lockstep": "0.2.0"}
