@@ -505,14 +505,14 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
 ) -> None:
     case = CASES[name]
     monkeypatch.setattr(templating, "FOLDER", repository / "templates")
-    templating._environment.cache_clear()
+    templating.environment.cache_clear()
     with pytest.raises(SystemExit) as ended:
         inventory.load(damage(repository, case))
     assert ended.value.code == 2
     said = capsys.readouterr()
     assert said.err == message(case, repository)
     assert said.out == ""
-    templating._environment.cache_clear()
+    templating.environment.cache_clear()
 
 
 # Each kind of wrong input that a user is promised a clear error for.
