@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -44,6 +45,11 @@ def take(questions: dict[str, Any]) -> dict[str, dict[str, Any]]:
             # Whatever a host holds that no reader expected: this part is not known.
             faults[name] = f"{type(fault).__name__}: {fault}"
 
+    for name in questions:
+        # One after the other: two threads may each see a module that the other has imported half.
+        # What is wrong with it is said by `ask`.
+        with suppress(Exception):
+            import_module(f"{__name__}.{name.partition('.')[0]}")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(ask, questions))
     return {"answers": answers, "facts": facts, "faults": faults}

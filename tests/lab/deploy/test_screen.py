@@ -20,12 +20,14 @@ from pathlib import Path
 import pyte
 import pytest
 from rich.console import Console
-from stack import BIN, DEPLOY_LIMIT_S, INVENTORY, REPOSITORY, Stack
+from stack import BIN, INVENTORY, REPOSITORY, Stack
 
 FOLDER = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 #: Two shards of 24 MB at once: 48 s.
 SLOW = {"match": r"PrismaQuant.*\.safetensors", "rate": 500_000}
 SMALL, LARGE = (24, 80), (40, 120)
+#: Only bounds a hang, seconds.
+LIMIT_S = 900.0
 _AMOUNT = re.compile(
     # A bar that is there whole: the terminal may be read while a picture is being drawn.
     r"(?=[█░]{24}\s)(?P<bar>█*)░*\s+(?P<have>[\d.]+) of (?P<total>[\d.]+) MB"
@@ -95,7 +97,7 @@ def watched(stack: Stack) -> tuple[list[Picture], list[str], float]:
     ended_at, size, began = 0.0, SMALL, time.monotonic()
     try:
         while data := read(ours):
-            assert time.monotonic() - began < DEPLOY_LIMIT_S, screen.display
+            assert time.monotonic() - began < LIMIT_S, why_it_hangs(stack, screen)
             stream.feed(data)
             text = " ".join(line.rstrip() for line in screen.display)
             if found := _AMOUNT.search(text):
@@ -115,6 +117,16 @@ def watched(stack: Stack) -> tuple[list[Picture], list[str], float]:
         os.close(ours)
     assert size == LARGE, "the download was over before the terminal grew"
     return pictures, [line.rstrip() for line in screen.display if line.strip()], ended_at
+
+
+def why_it_hangs(stack: Stack, screen: pyte.Screen) -> str:
+    """The screen, the end of the log that it names, and what runs on the host and here."""
+    shown = "\n".join(line.rstrip() for line in screen.display)
+    logs = sorted((Path.home() / ".local/state/lockstep/deploys").glob("*.log"))
+    log = "\n".join(logs[-1].read_text(encoding="utf-8").splitlines()[-40:]) if logs else ""
+    processes = "ps -eo pid,ppid,stat,etimes,wchan:20,args | cut -c1-200"
+    here = subprocess.run(processes, shell=True, capture_output=True, text=True, check=False)
+    return "\n".join((shown, log, stack.one.look(processes).text, here.stdout))
 
 
 def read(terminal: int) -> bytes:
