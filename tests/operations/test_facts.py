@@ -50,9 +50,33 @@ def test_every_command_of_an_operation_has_its_host_asked_again_and_no_other() -
         with deploying(host) as state:
             command.execute(state, host, {"_sudo": True})
         assert ask(host) == ask(host) == number
-    # Each of what is asked again is asked alone.
+    # What a change does not concern is not asked again before somebody wants it.
     assert host.asked == ["units", "packages", "units", "units", "units"]
     assert ask(other) == 1 and other.asked == ["units", "packages"]
+
+
+def test_what_operations_usually_want_after_a_change_is_asked_by_one_command() -> None:
+    every = {"units": [], "files": {}, "environments": {}, "packages": []}
+    host = Host({"units": 1, "files": 2, "environments": 3, "packages": 4})
+    with deploying(host):
+        assert facts.ask_all(host, every)
+        facts.forget(host)
+        assert [facts.ask(each) for each in ("files", "units", "environments")] == [2, 1, 3]
+        assert host.round_trips == 2
+        assert facts.ask("packages") == 4
+    assert (host.round_trips, host.asked[-1]) == (3, "packages")
+
+
+def test_a_host_stays_where_only_what_nobody_wanted_cannot_be_read() -> None:
+    host = Host({"units": 1, "files": 2})
+    with deploying(host) as state:
+        assert facts.ask_all(host, {"units": [], "files": {}})
+        facts.forget(host)
+        host.facts["files"] = None
+        failed: list[Any] = []
+        state.fail_hosts = failed.append
+        assert (facts.ask("units"), failed) == (1, [])
+        assert (facts.ask("files"), failed) == (None, [{host}])
 
 
 def test_a_line_that_people_must_know_of_is_in_the_last_lines_too() -> None:
