@@ -26,6 +26,8 @@ from lockstep.tasks import connection, report
 
 #: Seconds for which an answer counts. A deploy that changes nothing ends within them.
 FRESH_S = 60.0
+#: Longest wait for an answer, seconds; only bounds a host that hangs, not one that is busy.
+ANSWER_S = 600
 # What operations after a change ask again, one of them this and another one that: a program on the
 # host takes longer to start than all of these to answer (0.1 s of processor time, 2026-11-28).
 _USUAL = ("files", "units", "files.marked", "environments")
@@ -122,6 +124,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     at = time.monotonic()
     with ctx_host.use(of):
         arguments = connector_arguments(of)
+        arguments["_timeout"] = arguments.get("_timeout") or ANSWER_S
         command = StringCommand(*(QuoteString(word) for word in sent.COMMAND))
         try:
             done, output = of.run_shell_command(
@@ -136,7 +139,7 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
             _give_up(of)
             return {}, {}
         except (TimeoutError, OSError, SSHException) as fault:
-            log_host_command_error(of, fault, timeout=arguments.get("_timeout"))
+            log_host_command_error(of, fault, timeout=arguments["_timeout"])
             _give_up(of)
             return {}, {}
     try:

@@ -146,7 +146,8 @@ def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> 
     host = Host({"units": 1, "packages": 2})
     failed: list[Any] = []
 
-    def silent(*_: Any, **__: Any) -> Any:
+    def silent(*_: Any, **arguments: Any) -> Any:
+        assert arguments["_timeout"] == facts.ANSWER_S
         raise TimeoutError("silent")
 
     with deploying(host) as state:
@@ -156,6 +157,7 @@ def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> 
             assert not facts.ask_all(host, ASKED)
     assert failed == [{host}, {host}]
     assert "cannot be asked" in caplog.text
+    assert f"timed out after {facts.ANSWER_S}s" in caplog.text
 
 
 @pytest.mark.parametrize("active", [True, False])
