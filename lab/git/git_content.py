@@ -11,29 +11,8 @@ from pathlib import Path
 from lab.core.cache import Report, built, fingerprint
 
 FORK_BRANCH = "fix_mistral_parsing"
-#: Its class of the lab's model wants a name that transformers had until 5.16 and that is gone from
-#: the version of the lab's index, as that of the real fork did (2026-11).
-STALE_BRANCH = "stale_class"
 DEFAULT_BRANCH = "main"
 _FORK_SOURCE = Path(__file__).parent.parent / "content" / "fork"
-_PLUGIN = """
-
-[project.entry-points."vllm.general_plugins"]
-fork = "vllm_fork:register"
-"""
-_REGISTER = """
-
-def register():
-    from vllm import ModelRegistry
-
-    ModelRegistry.register_model("Qwen3ForCausalLM", "vllm_fork.qwen3:Qwen3ForCausalLM")
-"""
-_STALE_CLASS = """
-from transformers.models.pixtral.modeling_pixtral import PixtralRotaryEmbedding
-from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM
-
-__all__ = ["PixtralRotaryEmbedding", "Qwen3ForCausalLM"]
-"""
 _SERVER_CONFIG = (
     ("uploadpack.allowAnySHA1InWant", "true"),
     ("uploadpack.allowReachableSHA1InWant", "true"),
@@ -77,17 +56,6 @@ def _fork(tree: Path) -> Path:
     git("checkout", "--quiet", "-b", FORK_BRANCH, cwd=tree)
     _write_fork(tree, FORK_BRANCH)
     _commit(tree, "Fix the parsing of Mistral's tool calls")
-    git("checkout", "--quiet", "-b", STALE_BRANCH, cwd=tree)
-    _write_fork(tree, STALE_BRANCH)
-    package = tree / "src" / "vllm_fork"
-    for file, text in (
-        (tree / "pyproject.toml", _PLUGIN),
-        (package / "__init__.py", _REGISTER),
-        (package / "qwen3.py", _STALE_CLASS),
-    ):
-        with file.open("a") as out:
-            out.write(text)
-    _commit(tree, "A class of our own for the model")
     git("checkout", "--quiet", DEFAULT_BRANCH, cwd=tree)
     return tree
 

@@ -1,4 +1,4 @@
-"""Plant drift on a lab host, one kind at a time: python drifting.py INVENTORY [NAME …].
+"""Plant drift on a lab host, a few kinds at a time: python drifting.py INVENTORY [NAME …].
 
 A process of its own, because reading the lab's inventory moves the reader into the lab's network.
 Prints JSON: {"before", "after": differences, "found": {plant: differences}}, each difference as
@@ -12,10 +12,11 @@ import json
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from planted import PLANTS, REMEDY, Plant
+from planted import PLANTS, REMEDY, Plant, rounds
 
 from lockstep.drift import hosts, report
 from lockstep.drift.compare import Difference
@@ -93,20 +94,27 @@ class Planter:
         assert said.unknown == (), said.unknown
         return said.differences
 
-    def planted(self, plant: Plant) -> tuple[Difference, ...]:
-        """What a diff says of one kind of drift, which is gone again afterwards."""
-        self.shell(plant.shell)
-        found = self.differences(named(KINDS[plant.kind].reader))
-        if not about(plant, found):
+    def planted(self, plants: Sequence[Plant]) -> tuple[Difference, ...]:
+        """What a diff says of kinds of drift that one reader tells; they are gone afterwards."""
+        for plant in plants:
+            self.shell(plant.shell)
+        found = self.differences(reader(plants[0].kind))
+        if not all(about(plant, found) for plant in plants):
             # What is asked of it can depend on what another reader sees.
             found = self.differences()
-        undo = plant.undo
-        if undo == REMEDY:
-            same = about(plant, found)
-            assert same, f"{plant}: only {short(found)}"
-            undo = same[0].command
-        self.shell(undo)
+        for plant in reversed(plants):
+            undo = plant.undo
+            if undo == REMEDY:
+                same = about(plant, found)
+                assert same, f"{plant}: only {short(found)}"
+                undo = same[0].command
+            self.shell(undo)
         return found
+
+
+def reader(kind: str) -> str:
+    """Name of the reader of a kind of fact."""
+    return named(KINDS[kind].reader)
 
 
 def about(plant: Plant, found: tuple[Difference, ...]) -> list[Difference]:
@@ -123,8 +131,9 @@ def main(argv: list[str]) -> None:
     """Command line; see the module's docstring."""
     planter = Planter(Path(argv[0]))
     answer: dict[str, Any] = {"before": short(planter.differences()), "found": {}}
-    for name in argv[1:] or PLANTS:
-        answer["found"][name] = short(planter.planted(PLANTS[name]))
+    for names in rounds(argv[1:] or PLANTS, reader):
+        found = short(planter.planted([PLANTS[name] for name in names]))
+        answer["found"] |= dict.fromkeys(names, found)
     answer["after"] = short(planter.differences())
     print(json.dumps(answer))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 ENGINE = "/opt/lockstep/engines/current"
@@ -42,7 +44,7 @@ class Plant:
 
 def _kept(path: str, change: str) -> tuple[str, str]:
     """A change to a file, and the way back to the very same file."""
-    backup = "/run/drift-backup"
+    backup = f"/run/drift-{zlib.crc32(path.encode()):x}"
     return f"cp -a {path} {backup}; {change}", f"rm -rf {path}; mv -T {backup} {path}"
 
 
@@ -335,7 +337,10 @@ PLANTS: dict[str, Plant] = {
         "packaging/version.py",
     ),
     "an installed file that is gone": _edited(
-        f"{SITE}/mistral_common/base.py", "rm FILE", "changed package file", "base.py"
+        f"{SITE}/mistral_common/base.py",
+        "rm FILE",
+        "changed package file",
+        "mistral_common/base.py",
     ),
     "an installed file of root's": Plant(
         f"chown root {SITE}/mistral_common/base.py",
@@ -612,3 +617,37 @@ PLANTS: dict[str, Plant] = {
         DECIDE,
     ),
 }
+
+#: What hides others, or makes them impossible: planted by themselves, or last.
+ALONE = ("a driver that does not answer", "a weight that is gone", "a link to another generation")
+
+
+def rounds(names: Iterable[str], reader: Callable[[str], str]) -> list[list[str]]:
+    """Plants that are there at one time: one reader tells of them, and they meet nowhere.
+
+    Args:
+        names: Of plants.
+        reader: Kind of fact → the name of what reads it.
+    """
+    found: list[list[str]] = []
+    for name in names:
+        plant = PLANTS[name]
+        for each in found:
+            others = [PLANTS[other] for other in each]
+            if reader(plant.kind) == reader(others[0].kind) and not any(
+                _meet(plant, other) for other in others
+            ):
+                each.append(name)
+                break
+        else:
+            found.append([name])
+    return found
+
+
+def _meet(one: Plant, other: Plant) -> bool:
+    """Whether two change the same thing, or are told with words that do for both."""
+    hidden = {PLANTS[name].shell for name in ALONE} & {one.shell, other.shell}
+    same = one.undo == other.undo != REMEDY
+    # A package and its folder of modules.
+    here, there = (plant.item.replace("-", "_") for plant in (one, other))
+    return bool(hidden) or same or here in there or there in here

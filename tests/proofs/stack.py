@@ -550,13 +550,18 @@ _original, _ = runpy.run_path({original!r})[{group!r}]
 
 def state(host: Host) -> set[str]:
     """Every file that a deploy may write, with the time of its last change, every service's last
-    start, and every container. What engines cache is left out."""
+    start, and every container.
+
+    What engines and uv cache is left out, and of installed packages only the folders are looked
+    at: 80,000 files cost three seconds of processor time (2026-11-28).
+    """
     return set(host.root(_STATE).splitlines())
 
 
 _STATE = (
     "find /etc /usr/local /data /opt/lockstep /var/lib/dpkg/status /var/lib/lockstep"
-    " -printf '%p %C@ %m %u %s\\n' | grep -v __pycache__;"
+    " \\( -name __pycache__ -o -name uv-cache -o -path '*/site-packages/*' ! -type d \\) -prune"
+    " -o -printf '%p %C@ %m %u %s\\n';"
     " systemctl list-units --plain --no-legend --type=service --state=active lockstep-* vllm*"
     " sglang* open-webui* docker* ssh* | while read -r unit rest; do"
     ' systemctl show -p Id,InvocationID "$unit" | paste -s; done;'

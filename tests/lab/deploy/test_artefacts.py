@@ -6,22 +6,22 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import NamedTuple
 
+import pytest
 import yaml
-from stack import REPOSITORY, Host, Stack
+from stack import REPOSITORY, Deployed, Host, Stack
 
 from lab import RECIPES
-from lab.git.git_content import STALE_BRANCH
 from lockstep.fit import catalogue
 from lockstep.onhost.docker.docker_api import hold_tag
 from lockstep.recipes.command import environment, serve_command
 
 TINY = REPOSITORY / "lab" / "recipes" / "tiny-qwen3.yaml"
 QWEN_IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
-ENGINES = "/opt/lockstep/engines"
-CURRENT = f"{ENGINES}/current"
 CHECK = "/usr/local/lib/lockstep engine-check"
 SNAPSHOTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*"
+TAGS = "docker images --format '{{.Repository}}:{{.Tag}}' | grep ':lockstep-'"
 QWEN = "/data/models/huggingface/hub/models--rdtand--Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 
 
@@ -32,10 +32,29 @@ ODD = {
 }
 
 
-def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(
-    deployed: Stack, one: Host
-) -> None:
-    folder = deployed.folder / "refused-recipes"
+class Deploys(NamedTuple):
+    """A deploy that is refused, the one after it, and what was on the host.
+
+    Attributes:
+        refused: Of recipes that the engine does not take.
+        before: Units before it.
+        after: Units after it.
+        tags: What holds the images of the units.
+        right: The next one, of the usual recipes, while tags and weights were gone.
+    """
+
+    refused: Deployed
+    before: str
+    after: str
+    tags: set[str]
+    right: Deployed
+
+
+@pytest.fixture(scope="module")
+def deploys(stack: Stack, first: Deployed) -> Deploys:
+    """The two deploys to spark1, of which the second one puts right what was done to the host."""
+    assert first.code == 0, first.output[-8000:]
+    one, folder = stack.one, stack.folder / "refused-recipes"
     folder.mkdir(exist_ok=True)
     targets = {}
     for number, (name, (old, new, _)) in enumerate(ODD.items()):
@@ -43,114 +62,51 @@ def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written
         assert old in text
         (folder / f"{name}.yaml").write_text(text.replace(old, new), encoding="utf-8")
         targets[name] = {"recipe": name, "unit": name, "port": 8100 + number}
-    inventory = deployed.inventory("odd", recipe_folders=(RECIPES, str(folder)), targets=targets)
+    odd = stack.inventory("odd", recipe_folders=(RECIPES, str(folder)), targets=targets)
     before = units(one)
-    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
-    assert done.code == 1
-    closing = " ".join(done.closing.split())
+    refused = stack.deploy("-y", "--limit", "spark1", inventory=odd)
+    after = units(one)
+    # Images of earlier tests' recipes have tags until `lockstep gc`; wanted are those of the units.
+    wanted = set(map(hold_tag, re.findall(r"[\w./:-]+@sha256:[0-9a-f]{64}", before)))
+    assert [tag for tag in wanted if "sglang" in tag]
+    # As an older Lockstep left them.
+    one.root(f"docker rmi $({TAGS} | grep sglang); rm -rf {QWEN}")
+    stack.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True, "times": 1})
+    try:
+        # A host that is deployed alone copies from no other, so the hub is asked.
+        right = stack.good_deploy("-y", "--limit", "spark1")
+    finally:
+        stack.plant("hub")
+    return Deploys(refused, before, after, wanted, right)
+
+
+def test_what_the_engine_does_not_know_stops_the_deploy_before_a_unit_is_written(
+    deploys: Deploys,
+) -> None:
+    assert deploys.refused.code == 1
+    closing = " ".join(deploys.refused.closing.split())
     assert "FAILED spark1: Engine check | Ask the engine" in closing
     for name, (_, _, word) in ODD.items():
         assert re.search(rf"recipe {name}: vLLM 0\.32\.1\S* [^!]{{1,60}} {word}", closing)
-    assert [line for line in done.closing.splitlines() if len(line) > 80] == []
-    assert units(one) == before
-    # The engine is not asked again what it took before; the job that failed is reset.
-    assert deployed.good_deploy().changed == {
+    assert [line for line in deploys.refused.closing.splitlines() if len(line) > 80] == []
+    assert deploys.after == deploys.before
+
+
+def test_the_next_deploy_asks_no_engine_again_and_resets_the_job_that_failed(
+    deploys: Deploys,
+) -> None:
+    assert deploys.right.changed == {
         "Base | Write folders, programs and settings",
+        "Images | Pull images by digest",
+        "Weights | Fetch and verify weights",
         "Services | Reload systemd, restart what is outdated",
     }
 
 
-def test_a_fork_whose_class_cannot_be_imported_stops_the_deploy_before_it_is_current(
-    deployed: Stack, one: Host
+def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(
+    deploys: Deploys, deployed: Stack, one: Host
 ) -> None:
-    """Its class wants a name that the transformers of the lab's index no longer has."""
-    inventory = deployed.inventory("stale", engine={"branch": STALE_BRANCH})
-    before, current = units(one), one.root(f"readlink {CURRENT}")
-    lock = deployed.lock.read_bytes()
-    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
-    deployed.lock.write_bytes(lock)
-    assert done.code == 1
-    closing = " ".join(done.closing.split())
-    assert "FAILED spark1: Engine check | Ask the engine" in closing
-    # The fork says what it descends from: vLLM's own tags are not in it.
-    assert re.search(r"recipe tiny-qwen3: vLLM 0\.32\.1\.dev1\+g[0-9a-f]{9}\.cpu cannot", closing)
-    assert "its class Qwen3ForCausalLM with transformers 5.19.0: cannot import name" in closing
-    assert "'PixtralRotaryEmbedding' from 'transformers.models.pixtral." in closing
-    assert (units(one), one.root(f"readlink {CURRENT}")) == (before, current)
-    deployed.good_deploy()
-    kept = f"! -name {current.strip()} ! -name uv-cache ! -name store"
-    one.root(f"find {ENGINES} -mindepth 1 -maxdepth 1 -type d {kept} -exec rm -rf {{}} +")
-
-
-def test_the_production_recipe_passes_the_parser_of_the_engine_on_the_host(one: Host) -> None:
-    recipe = catalogue.load().recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
-    # Variables of the fork, which vLLM 0.32 has not (the recipe's engine_versions).
-    gone = {"VLLM_NVFP4_GEMM_BACKEND", "VLLM_USE_FLASHINFER_MOE_FP4"}
-    asked = {
-        "id": "test",
-        "engine_cuda": None,
-        "waive_kernels": False,
-        "recipes": [
-            {
-                "name": recipe.name,
-                "argv": serve_command(recipe),
-                "environment": {
-                    name: value for name, value in environment(recipe).items() if name not in gone
-                },
-                # The parser is asked here; the classes are those of the tiny model.
-                "checkpoint": [{"folder": one.root(f"ls -d {SNAPSHOTS}").strip(), "files": []}],
-            }
-        ],
-    }
-    python = "/opt/lockstep/engines/current/venv/bin/python"
-    record = "/tmp/engine-check.json"
-    answer = one.run(
-        f"LOCKSTEP_ENGINE={shlex.quote(json.dumps(asked))} {python} {CHECK} {record}"
-        f" && cat {record}"
-    )
-    assert answer.code == 0, answer.text
-    assert '"faults": []' in answer.out
-
-
-def test_an_image_for_another_architecture_is_refused_by_name(deployed: Stack, one: Host) -> None:
-    inventory = deployed.inventory(
-        "foreign", targets={"qwen": {"image": f"{QWEN_IMAGE}:arm64-only"}}
-    )
-    before = units(one)
-    done = deployed.deploy("-y", inventory=inventory)
-    said = " ".join(done.output.split())
-    assert done.code != 0
-    assert "arm64" in said and "amd64" in said and "arm64-only" in said
-    assert "Traceback" not in said
-    assert units(one) == before
-
-
-def test_a_digest_that_is_gone_from_the_registry_is_named_with_its_remedy(
-    deployed: Stack, one: Host
-) -> None:
-    record = yaml.safe_load(deployed.lock.read_text(encoding="utf-8"))
-    gone = "sha256:" + "0" * 64
-    record["images"][f"{QWEN_IMAGE}:latest"]["digest"] = gone
-    other = deployed.folder / "gone.lock.yaml"
-    other.write_text(yaml.safe_dump(record), encoding="utf-8")
-    before = units(one)
-    done = deployed.deploy("-y", inventory=deployed.inventory("gone", lock=str(other)))
-    closing = " ".join(done.closing.split())
-    assert done.code == 1
-    assert "FAILED spark1: Images | Pull images by digest" in closing
-    assert "dgx-vllm-eugr-nightly@sha256:000000000000" in closing
-    assert "not found" in closing and "Remedy: tags of nightly builds are removed" in closing
-    assert units(one) == before
-
-
-def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(deployed: Stack, one: Host) -> None:
-    one.root(f"rm -rf {QWEN}")
-    deployed.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True, "times": 1})
-    try:
-        done = deployed.good_deploy(inventory=deployed.inventory("alone", copying=False))
-    finally:
-        deployed.plant("hub")
-    assert "what came is not what its hash says; fetching it again" in done.output
+    assert "what came is not what its hash says; fetching it again" in deploys.right.output
     pinned = {
         Path(file["path"]).name: file["sha256"]
         for model in yaml.safe_load(deployed.lock.read_text(encoding="utf-8"))["models"].values()
@@ -162,21 +118,93 @@ def test_corrupt_bytes_from_the_hub_are_found_and_fetched_again(deployed: Stack,
     assert {line.split()[1]: line.split()[0] for line in listed}.items() <= pinned.items()
 
 
-def test_a_hub_that_serves_only_corrupt_bytes_gives_an_error_and_no_model(
-    deployed: Stack, one: Host
+def test_a_host_without_tags_gets_them_and_a_prune_takes_no_cold_models_image(
+    deploys: Deploys, deployed: Stack, one: Host
 ) -> None:
-    one.root(f"rm -rf {QWEN}")
-    deployed.plant("hub", {"match": r"PrismaQuant.*00001-of", "corrupt": True})
-    try:
-        done = deployed.deploy(inventory=deployed.inventory("alone", copying=False))
-    finally:
-        deployed.plant("hub")
-    closing = " ".join(done.closing.split())
-    assert done.code == 1
-    assert "FAILED spark1: Weights | Fetch and verify weights" in closing
-    assert "corrupt, also after fetching it again. Remedy: check the disk" in closing
-    assert "Done on: spark2" in closing
-    deployed.good_deploy()
+    """A cold model has no container, so nothing but a tag of ours holds its image."""
+    assert deploys.tags <= set(one.root(TAGS).split())
+    assert one.switch("qwen").code == 0
+    one.root("docker image prune -f")
+    assert one.switch("mistral").code == 0
+    assert one.switch("none").code == 0
+    found = json.loads(deployed.diff("--json", "--limit", "spark1").stdout)
+    assert "lockstep-" not in json.dumps(found)
+
+
+# A plugin of vLLM with a class that wants a name which transformers had until 5.16, as that of the
+# fork did (2026-11).
+STALE = {
+    "stale_class-1.dist-info/METADATA": "Metadata-Version: 2.1\nName: stale-class\nVersion: 1\n",
+    "stale_class-1.dist-info/entry_points.txt": (
+        "[vllm.general_plugins]\nstale = stale_class:register\n"
+    ),
+    "stale_class.py": (
+        "def register():\n"
+        "    from vllm import ModelRegistry\n"
+        "    ModelRegistry.register_model('StaleForCausalLM', 'stale_model:StaleForCausalLM')\n"
+    ),
+    "stale_model.py": (
+        "from transformers.models.pixtral.modeling_pixtral import PixtralRotaryEmbedding\n"
+    ),
+}
+
+
+def test_the_real_engine_takes_the_production_recipe_and_names_a_class_it_cannot_import(
+    one: Host,
+) -> None:
+    recipe = catalogue.load().recipes["mistral-small-4-119b-nvfp4-vllm-fork"]
+    # Variables of the fork, which vLLM 0.32 has not (the recipe's engine_versions).
+    gone = {"VLLM_NVFP4_GEMM_BACKEND", "VLLM_USE_FLASHINFER_MOE_FP4"}
+    for name, text in STALE.items():
+        path = f"/run/stale/{name}"
+        one.root(f"mkdir -p $(dirname {path}); printf %s {shlex.quote(text)} > {path}")
+    one.root(
+        f"mkdir /run/stale/model; sed s/Qwen3ForCausalLM/StaleForCausalLM/"
+        f" {SNAPSHOTS}/config.json > /run/stale/model/config.json"
+    )
+    production = {
+        "name": recipe.name,
+        "argv": serve_command(recipe),
+        "environment": {
+            name: value for name, value in environment(recipe).items() if name not in gone
+        },
+        # The parser is asked here; the classes are those of the tiny model.
+        "checkpoint": [{"folder": one.root(f"ls -d {SNAPSHOTS}").strip(), "files": []}],
+    }
+    stale = {
+        **production,
+        "name": "stale",
+        "checkpoint": [{"folder": "/run/stale/model", "files": []}],
+    }
+    asked = {
+        "id": "test",
+        "engine_cuda": None,
+        "waive_kernels": False,
+        "recipes": [production, stale],
+    }
+    python = "/opt/lockstep/engines/current/venv/bin/python"
+    record = "/tmp/engine-check.json"
+    variables = f"PYTHONPATH=/run/stale LOCKSTEP_ENGINE={shlex.quote(json.dumps(asked))}"
+    answer = one.run(f"{variables} {python} {CHECK} {record}")
+    assert answer.code == 1, answer.text
+    # The lab's fork says what it descends from: vLLM's own tags are not in it.
+    [fault] = json.loads(one.root(f"cat {record}; rm -r {record} /run/stale"))["faults"]
+    assert re.match(r"recipe stale: vLLM 0\.32\.1\.dev\d+\+g[0-9a-f]{9}\.cpu cannot import", fault)
+    assert "its class StaleForCausalLM with transformers 5.19.0: cannot import name" in fault
+    assert "'PixtralRotaryEmbedding' from 'transformers.models.pixtral." in fault
+
+
+def test_an_image_for_another_architecture_is_refused_by_name(deployed: Stack, one: Host) -> None:
+    inventory = deployed.inventory(
+        "foreign", targets={"qwen": {"image": f"{QWEN_IMAGE}:arm64-only"}}
+    )
+    before = units(one)
+    done = deployed.deploy("-y", "--limit", "spark1", inventory=inventory)
+    said = " ".join(done.output.split())
+    assert done.code != 0
+    assert "arm64" in said and "amd64" in said and "arm64-only" in said
+    assert "Traceback" not in said
+    assert units(one) == before
 
 
 def units(host: Host) -> str:
@@ -184,24 +212,3 @@ def units(host: Host) -> str:
     return host.root(
         "cat /etc/systemd/system/*.service /data/scripts/*/*-launch.sh /data/scripts/*/switch.sh"
     )
-
-
-def test_a_prune_takes_no_cold_models_image_and_a_host_without_tags_gets_them(
-    deployed: Stack, one: Host
-) -> None:
-    """A cold model has no container, so nothing but a tag of ours holds its image."""
-    tags = "docker images --format '{{.Repository}}:{{.Tag}}' | grep ':lockstep-'"
-    # Images of earlier tests' recipes have tags until `lockstep gc`; wanted are those of the units.
-    wanted = set(map(hold_tag, re.findall(r"[\w./:-]+@sha256:[0-9a-f]{64}", units(one))))
-    assert wanted <= set(one.root(tags).split())
-    assert [tag for tag in wanted if "sglang" in tag]
-    # As an older Lockstep left them.
-    one.root(f"docker rmi $({tags} | grep sglang)")
-    assert deployed.good_deploy().changed >= {"Images | Pull images by digest"}
-    assert wanted <= set(one.root(tags).split())
-    assert one.switch("qwen").code == 0
-    one.root("docker image prune -f")
-    assert one.switch("mistral").code == 0
-    assert one.switch("none").code == 0
-    found = json.loads(deployed.diff("--json", "--limit", "spark1").stdout)
-    assert "lockstep-" not in json.dumps(found)

@@ -26,20 +26,20 @@ def theirs(deployed: Stack) -> Iterator[Host]:
     finally:
         host.root(f"systemctl disable --now --quiet {NAME} || true; rm -rf {UNIT} {ADOPTED}")
         host.root(f"systemctl daemon-reload; systemctl reset-failed {NAME} 2>/dev/null || true")
-        deployed.good_deploy()
+        deployed.good_deploy("-y", "--limit", host.name)
 
 
 def test_it_is_a_finding_on_its_own_host_and_then_taken_over_on_purpose(
     deployed: Stack, theirs: Host
 ) -> None:
-    before = [state(host) for host in deployed.hosts]
+    before = state(theirs)
     done = deployed.deploy(inventory=deployed.inventory("mine", targets={"mine": MINE}))
     words = " ".join(done.output.split())
     assert done.code == 1
     assert f"spark2 error not-ours: {UNIT} was not made by Lockstep (written 2" in words
     assert words.count("error not-ours") == 1
     assert "nothing was touched on any host" in words
-    assert [state(host) for host in deployed.hosts] == before
+    assert state(theirs) == before
     assert theirs.root(f"cat {UNIT}") == THEIRS
     assert theirs.root(f"systemctl is-active {NAME}; systemctl is-enabled {NAME}").split() == [
         "active",
@@ -47,11 +47,9 @@ def test_it_is_a_finding_on_its_own_host_and_then_taken_over_on_purpose(
     ]
 
     adopting = deployed.inventory("adopting", targets={"mine": MINE}, adopt=(UNIT,))
-    deployed.good_deploy(inventory=adopting)
+    deployed.good_deploy("-y", "--limit", theirs.name, inventory=adopting)
     assert MARK in theirs.root(f"head -n 1 {UNIT}")
     assert theirs.root(f"cat {ADOPTED}{UNIT}") == THEIRS
     assert theirs.run(f"systemctl is-enabled {NAME}").text.strip() == "static"
     # It ran, so it was restarted as what it is now: a model that serves.
-    assert theirs.status()["hot"] == "mine"
-    deployed.good_deploy(inventory=adopting)
     assert theirs.status()["hot"] == "mine"

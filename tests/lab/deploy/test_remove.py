@@ -60,7 +60,8 @@ def address(host: Host) -> str:
     return host.root("hostname -I").split()[0]
 
 
-def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> None:
+def test_a_host_is_what_it_was(deployed: Stack) -> None:
+    """No test comes after this one, which leaves a Spark as it was before its first deploy."""
     two = deployed.two
     fabric = {f"{host.name}__fabric_address": address(host) for host in deployed.hosts}
     small = deployed.inventory("small", **SMALL, **fabric)
@@ -70,9 +71,8 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     # sudo notes in the operator's home that it was used.
     assert two.run("sudo -n true").code == 0
     before = snapshot(two)
-    drift = json.loads(deployed.diff("--json").stdout)["differences"]
-    assert [item["kind"] for item in drift if item["host"] == "spark2"] == ["Lockstep"]
-    assert [item for item in drift if item["host"] == ""] == []
+    drift = json.loads(deployed.diff("--json", "--limit", "spark2").stdout)["differences"]
+    assert [item["kind"] for item in drift] == ["Lockstep"]
     assert "not deployed yet" in deployed.lockstep("status", "--limit", "spark2").out
     deployed.good_deploy("-y", "--limit", "spark2", inventory=small)
     assert "lockstep" in two.root("nft list tables")
@@ -121,8 +121,3 @@ def test_a_host_is_what_it_was_and_can_be_deployed_again(deployed: Stack) -> Non
     two.logs(": remove of lab: done", "-t lockstep-audit")
     again = deployed.lockstep("remove", "--limit", "spark2", "-y", inventory=small)
     assert again.code == 0 and "nothing of Lockstep is here" in again.out
-
-    # No test comes after this one, which leaves a Spark without the engines that are built.
-    plain = deployed.inventory("plain", targets=SMALL["targets"])
-    deployed.good_deploy("-y", "--limit", "spark2", inventory=plain)
-    assert two.status()["hot"] is None

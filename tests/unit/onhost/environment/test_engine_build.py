@@ -99,6 +99,8 @@ PIP = (
     f"#!{sys.executable} -IS"
     + """
 import hashlib, os, sys
+with open(os.path.join(os.path.dirname(__file__), "proxies"), "a") as out:
+    out.write(os.environ.get("http_proxy", "none") + "\\n")
 into = sys.argv[sys.argv.index("--dest") + 1]
 asked = {line.strip().rpartition(":")[2] for line in sys.stdin}
 index = os.path.join(os.path.dirname(__file__), "index")
@@ -391,6 +393,11 @@ def test_uv_is_told_no_index(site: Site) -> None:
         "http_proxy": "http://proxy:3128",
     }
     assert "secret" not in " ".join(argv) + done.stdout + done.stderr
+
+
+def test_wheels_are_fetched_through_the_proxy(site: Site) -> None:
+    assert site.run("pytorch").returncode == 0
+    assert set((site.folder / "bin/proxies").read_text().splitlines()) == {"http://proxy:3128"}
 
 
 def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(site: Site) -> None:
