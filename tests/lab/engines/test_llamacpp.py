@@ -1,14 +1,20 @@
-"""llama.cpp's real server, of Debian, serves GGUF files: gate, canary, sense, switch and bench."""
+"""llama.cpp's real server, of Debian, serves GGUF files: gate, canary, sense, switch and bench.
+
+At the end stand-ins of vLLM make vectors and rank texts; all of it at one deploy.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from faults import KNOBS
 from stack import REPOSITORY, Host, Stack
 
 from lab import RECIPES
@@ -42,6 +48,14 @@ else:
     sys.exit("no file has these weights")
 """
 ONE = ("-y", "--limit", "spark1")
+
+
+def qwen_as(unit: str, port: int, **overrides: Any) -> dict[str, Any]:
+    """The stand-in of Qwen's engine, under another name."""
+    recipe = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
+    return {"recipe": recipe, "unit": unit, "port": port, "overrides": overrides}
+
+
 TARGETS = {
     "gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT, "sense": "record"},
     "vectors": {
@@ -50,12 +64,20 @@ TARGETS = {
         "port": 8103,
         "overrides": {"embeddings": True, "pooling": "mean"},
     },
+    "made": qwen_as("vllm-made", 8202, runner="pooling"),
+    # A class for classification ranks texts.
+    "order": qwen_as(
+        "vllm-order",
+        8203,
+        runner="pooling",
+        hf_overrides={"architectures": ["Qwen3ForSequenceClassification"]},
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def inventory(stack: Stack, first: object) -> Iterator[Path]:
-    """spark1 with llama.cpp beside the other targets; nothing of it is left afterwards."""
+    """spark1 with these targets beside the others; nothing of them is left afterwards."""
     path = stack.inventory("llamacpp", targets=TARGETS)
     stack.good_deploy(*ONE, inventory=path)
     yield path
@@ -215,3 +237,44 @@ def test_its_parser_refuses_a_flag_before_a_unit_is_written(
     # llama.cpp 0.7 has `--load-mode` in its place.
     assert re.search(r"recipe odd: [^!]{1,80}--no-mmap", " ".join(done.closing.split()))
     assert stack.one.root("ls /etc/systemd/system/odd.service 2>&1 || true").startswith("ls:")
+
+
+@pytest.fixture
+def broken(stack: Stack, inventory: Path) -> Iterator[Host]:
+    """A host whose next stand-in engines are what a test writes into the file of knobs."""
+    yield stack.one
+    stack.one.root(f"rm -f {KNOBS}/standin-vllm.json")
+
+
+def test_stand_ins_of_vllm_make_vectors_and_rank_texts_and_the_gateway_asks_them(
+    stack: Stack, inventory: Path
+) -> None:
+    one = stack.one
+    answer = one.switch("made")
+    assert answer.code == 0, answer.text
+    assert answer.out.rstrip().endswith(", 2 vectors of 64 numbers"), answer.out
+    found = one.status()
+    assert (found["hot"], found["targets"]["made"]["ready"]) == ("made", True)
+    assert found["targets"]["made"]["detail"].startswith("2 vectors of 64 numbers in ")
+    again = one.switch("made")
+    assert (again.code, "is hot already (2 vectors" in " ".join(again.out.split())) == (0, True)
+    body = shlex.quote(json.dumps({"model": "made", "input": "x"}))
+    words = "curl -fsS --max-time 60 -H 'Content-Type: application/json'"
+    asked = one.root(f"{words} -d {body} http://127.0.0.1:8090/v1/embeddings")
+    [part] = json.loads(asked)["data"]
+    assert len(part["embedding"]) == 64
+    answer = one.switch("order")
+    assert answer.code == 0, answer.text
+    assert answer.out.rstrip().endswith(", 3 texts in the right order"), answer.out
+    assert one.status()["hot"] == "order"
+
+
+def test_vectors_that_pass_the_canary_and_make_no_sense_do_not_become_hot(broken: Host) -> None:
+    assert broken.switch("none").code == 0
+    knobs = shlex.quote(json.dumps({"broken_vector": "shifted"}))
+    broken.root(f"echo {knobs} > {KNOBS}/standin-vllm.json")
+    answer = broken.switch("made")
+    # Nothing was hot before.
+    assert answer.code == 4, answer.text
+    assert "two equal texts have a cosine of" in " ".join(answer.text.split())
+    assert broken.status()["hot"] is None
