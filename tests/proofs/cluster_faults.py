@@ -127,7 +127,7 @@ def settled(stack: Stack, case: Case, before: set[str]) -> str:
 
     def end() -> str:
         states = {state(each, unit) for each in stack.hosts}
-        if states == {"active"} and runs(stack) != before and len(runs(stack)) == 1:
+        if states == {"active"} and (hot := runs(stack)) != before and len(hot) == 1:
             return "whole again" if generates(stack.one, case.target) else ""
         if states <= {"inactive", "failed"} and all(idle(each) for each in stack.hosts):
             return "off with a reason"

@@ -1,6 +1,7 @@
 """A group of two hosts under faults, also with the real vLLM, and what its launch check refuses.
 
-The whole matrix is `make cluster-faults`.
+The whole matrix is `make cluster-faults`. The tests go from one to the next with as few deploys and
+starts of the group as possible; at the end its link is a ConnectX port without a cable.
 """
 
 from __future__ import annotations
@@ -8,14 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import booting
 import cluster_faults
 import pytest
 from cluster_faults import REAL, STANDIN, Case
 from faults import KNOBS
-from stack import Stack, until
+from stack import Deployed, Stack, until
 
 from lockstep.onhost.records import boots
 
@@ -23,11 +23,15 @@ UNIT = cluster_faults.UNITS[STANDIN]
 
 
 @pytest.fixture(scope="module")
-def together(request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """The two hosts as one cluster; as they were afterwards."""
-    stack: Stack = request.getfixturevalue("stack")
-    request.getfixturevalue("first")
-    stack.good_deploy(inventory=cluster_faults.INVENTORY)
+def inventory(stack: Stack, first: object) -> Path:
+    """The two hosts as one cluster whose members make hot again what was."""
+    return stack.inventory("at boot", cluster_faults.INVENTORY, boot="last")
+
+
+@pytest.fixture(scope="module")
+def together(stack: Stack, inventory: Path) -> Iterator[Stack]:
+    """The hosts after a deploy of it; as they were afterwards."""
+    stack.good_deploy(inventory=inventory)
     yield stack
     stack.one.switch("none", "--wait")
     for host in stack.hosts:
@@ -35,47 +39,14 @@ def together(request: pytest.FixtureRequest) -> Iterator[Stack]:
     stack.good_deploy()
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        Case(STANDIN, "killed", 1, "request"),
-        Case(STANDIN, "power", 1, "starting"),
-        Case(STANDIN, "cut", 1, "idle"),
-    ],
-    ids=str,
-)
-def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
-    counts = cluster_faults.Counts()
-    cluster_faults.run(together, case, counts)
-    assert counts.violations == []
-
-
-def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
-    assert together.one.switch(REAL).code == 0
-    port, unit = cluster_faults.PORTS[REAL], cluster_faults.UNITS[REAL]
-    (model,) = together.one.get(f"http://127.0.0.1:{port}/v1/models")["data"]
-    reply = together.one.complete(port, model["id"])
-    assert reply["usage"]["completion_tokens"] == 8
-    assert [host.show(unit, "ActiveState") for host in together.hosts] == ["active", "active"]
-    assert all(cluster_faults.held_memory(host) for host in together.hosts)
-    assert together.one.switch("none").code == 0
-    assert [cluster_faults.held_memory(host) for host in together.hosts] == [[], []]
-
-
-def test_a_rank_alone_is_refused_with_the_remedy(together: Stack) -> None:
-    answer = together.two.run(f"sudo systemctl start {UNIT}")
-    assert answer.code != 0
-    together.two.logs(f"never here alone. Remedy: switch.sh {STANDIN}", "-n 20", f"-u {UNIT}")
-    together.two.root(f"systemctl reset-failed {UNIT}")
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def hot(together: Stack) -> None:
-    """The group is hot, from the test before where that left it so."""
-    # Faster than the memory of one Spark allows, not than that of two.
-    turn(together, decode_rate=100)
-    if together.one.status()["hot"] != STANDIN:
-        assert together.one.switch(STANDIN).code == 0
+    """The group is hot, faster than the memory of one Spark allows, not than that of two."""
+    for host in together.hosts:
+        host.root(f"echo '{json.dumps({'decode_rate': 100})}' > {KNOBS}/standin-sglang.json")
+        # The power cuts of other tests count like those of this file.
+        host.root(f"rm -f {booting.RECORD}")
+    assert together.one.switch(STANDIN).code == 0
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +55,10 @@ def cold(together: Stack) -> None:
     assert together.one.switch("none").code == 0
 
 
-def turn(stack: Stack, **knobs: float) -> None:
-    """Knobs of the engine, for its next start."""
-    for host in stack.hosts:
-        host.root(f"echo '{json.dumps(knobs)}' > {KNOBS}/standin-sglang.json")
-
-
-def test_each_rank_is_started_with_exactly_the_recipes_words(together: Stack, hot: None) -> None:
-    asked = together.variants(cluster_faults.INVENTORY)
+def test_each_rank_is_started_with_exactly_the_recipes_words(
+    together: Stack, hot: None, inventory: Path
+) -> None:
+    asked = together.variants(inventory)
     for rank, host in enumerate(together.hosts):
         # The engine, and what it was forked from.
         pid = cluster_faults.held_memory(host)[0]
@@ -102,9 +69,9 @@ def test_each_rank_is_started_with_exactly_the_recipes_words(together: Stack, ho
 
 
 def test_what_is_split_over_hosts_is_measured_where_it_answers(
-    together: Stack, hot: None, tmp_path: Path
+    together: Stack, hot: None, inventory: Path, tmp_path: Path
 ) -> None:
-    asked = {"inventory": cluster_faults.INVENTORY}
+    asked = {"inventory": inventory}
     file = tmp_path / "rank 0.json"
     code, suites, said = together.bench(file, "--suite", "decode", **asked)
     # On a busy machine the ruler may call its own repeats too far apart; they were made.
@@ -118,53 +85,10 @@ def test_what_is_split_over_hosts_is_measured_where_it_answers(
     assert "Measure it on spark1" in " ".join(said.split())
 
 
-@pytest.mark.parametrize(
-    ("knobs", "changes", "said"),
-    [
-        # No time to load.
-        (
-            {"load_seconds": 6, "decode_rate": 100},
-            {"start_timeout_s": 3},
-            f"{STANDIN}: with what was deployed it does not start",
-        ),
-        # The change is as good as any; from its next start on the engine is slow.
-        (
-            {"decode_rate": 40},
-            {"floor": {"not_below": "60 %"}},
-            f"{STANDIN}: with what was deployed the gate refused it",
-        ),
-    ],
-    ids=["it does not start", "it is slower than its floor"],
-)
-def test_what_does_not_pass_after_a_deploy_is_undone_on_both(
-    together: Stack,
-    hot: None,
-    knobs: dict[str, float],
-    changes: dict[str, Any],
-    said: str,
+def test_after_a_power_cut_the_first_member_waits_for_the_others(
+    together: Stack, hot: None
 ) -> None:
-    turn(together, **knobs)
-    before = [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts]
-    # Another command line, so that the model is started again.
-    changes = {"overrides": {"max_num_seqs": 3}, **changes}
-    changed = together.inventory("changed", cluster_faults.INVENTORY, targets={STANDIN: changes})
-    done = together.deploy(inventory=changed)
-    assert done.code == 1, done.output
-    assert said in " ".join(done.output.split())
-    assert [host.root(f"cat /etc/systemd/system/{UNIT}") for host in together.hosts] == before
-    assert [host.status()["hot"] for host in together.hosts] == [STANDIN, STANDIN]
-    assert together.one.status()["targets"][STANDIN]["ready"]
-
-
-def test_after_a_power_cut_the_first_member_waits_for_the_others(together: Stack) -> None:
-    at_boot = together.inventory("at boot", cluster_faults.INVENTORY, boot="last")
-    together.good_deploy(inventory=at_boot)
     one, two = together.hosts
-    assert one.switch("none").code == 0
-    for host in (one, two):
-        # The power cuts of other tests count like these.
-        host.root(f"rm -f {booting.RECORD}")
-    assert one.switch(STANDIN).code == 0
     other = booting.Booting(together, two, "last")
     other.take_power()
     try:
@@ -180,47 +104,52 @@ def test_after_a_power_cut_the_first_member_waits_for_the_others(together: Stack
     assert f"nothing is made hot: spark1 makes {STANDIN} hot" in two.root(told)
 
 
+@pytest.mark.parametrize(
+    "case", [Case(STANDIN, "killed", 1, "request"), Case(STANDIN, "cut", 1, "idle")], ids=str
+)
+def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
+    counts = cluster_faults.Counts()
+    cluster_faults.run(together, case, counts)
+    assert counts.violations == []
+
+
+def test_a_rank_alone_is_refused_with_the_remedy(together: Stack, cold: None) -> None:
+    answer = together.two.run(f"sudo systemctl start {UNIT}")
+    assert answer.code != 0
+    together.two.logs(f"never here alone. Remedy: switch.sh {STANDIN}", "-n 20", f"-u {UNIT}")
+    together.two.root(f"systemctl reset-failed {UNIT}")
+
+
 _DROP_IN = f"/run/systemd/system/{UNIT}.d"
 _TARGETS = "/etc/lockstep/targets.json"
 _LAUNCHER = f"/data/scripts/llm/{Path(UNIT).stem}-launch.sh"
 _PACKAGE = "/opt/lockstep/engines/current/venv/lib/python3.11/site-packages/planted-1.0.dist-info"
 _WEIGHTS = "/data/models/huggingface/hub/models--mistralai--*NVFP4/snapshots"
-#: What differs on spark2: which target is refused, how it is planted, undone, and told.
+#: What differs on spark2: how it is planted, undone, and told.
 PLANTED = {
     "image": (
-        STANDIN,
         f"cp -p {_TARGETS} /run/kept.json; sed -i -E 's/(sglang@sha256:)..../\\10000/' {_TARGETS}",
         f"mv /run/kept.json {_TARGETS}",
-        f"changed since the deploy: spark1 nothing, spark2 {_TARGETS} (",
+        f"{_TARGETS} (",
     ),
     "flag": (
-        STANDIN,
         f"cp -p {_LAUNCHER} /run/kept.sh; sed -i 's/--nnodes/--enable-metrics &/' {_LAUNCHER}",
         f"mv /run/kept.sh {_LAUNCHER}",
-        f"changed since the deploy: spark1 nothing, spark2 {_LAUNCHER} (",
-    ),
-    "engine package": (
-        REAL,
-        f"mkdir {_PACKAGE}",
-        f"rmdir {_PACKAGE}",
-        "nothing was stopped. engine: spark1 ",
+        f"{_LAUNCHER} (",
     ),
     "NCCL setting": (
-        STANDIN,
         f"mkdir -p {_DROP_IN}; printf '[Service]\\nEnvironment=NCCL_ALGO=Tree\\n'"
         f" > {_DROP_IN}/planted.conf; systemctl daemon-reload",
         f"rm -r {_DROP_IN}; systemctl daemon-reload",
-        f"changed since the deploy: spark1 nothing, spark2 {_DROP_IN}/planted.conf (",
+        f"{_DROP_IN}/planted.conf (",
     ),
     "MTU": (
-        STANDIN,
         "ip link set dev enP7s7 mtu 1400",
         "ip link set dev enP7s7 mtu 1500",
         "MTU of the fabric: spark1 1500, spark2 1400",
     ),
     # The deploy at the end verifies the file again.
     "weights": (
-        STANDIN,
         f"touch $(find -L {_WEIGHTS} -name '*.safetensors' | sort | head -1)",
         "true",
         ": spark1 as verified, spark2 not as verified: ",
@@ -228,17 +157,112 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("what", PLANTED)
-def test_the_launch_check_refuses_a_member_that_differs(
-    together: Stack, cold: None, what: str
+def test_the_launch_check_refuses_a_member_that_differs_and_names_all_differences(
+    together: Stack, cold: None
 ) -> None:
-    target, plant, undo, said = PLANTED[what]
-    together.two.root(plant)
+    for plant, _, _ in PLANTED.values():
+        together.two.root(plant)
+    together.two.root(f"mkdir {_PACKAGE}")
     try:
-        answer = together.one.switch(target)
+        # What runs in a container has no package of the venv.
+        answer, real = together.one.switch(STANDIN), together.one.switch(REAL)
     finally:
-        together.two.root(undo)
-    assert answer.code == 1, answer.text
+        for _, undo, _ in PLANTED.values():
+            together.two.root(undo)
+        together.two.root(f"rmdir {_PACKAGE}")
+    assert (answer.code, real.code) == (1, 1), answer.text + real.text
     text = " ".join(answer.text.split())
-    assert "the members of pair differ; nothing was stopped" in text
-    assert said in text
+    assert "the members of pair differ; nothing was stopped. " in text
+    assert "changed since the deploy: spark1 nothing, spark2 " in text
+    assert [what for what, (_, _, said) in PLANTED.items() if said not in text] == []
+    assert "; engine: spark1 " in " ".join(real.text.split())
+
+
+def test_the_real_vllm_answers_from_both_hosts(together: Stack) -> None:
+    assert together.one.switch(REAL).code == 0
+    port, unit = cluster_faults.PORTS[REAL], cluster_faults.UNITS[REAL]
+    (model,) = together.one.get(f"http://127.0.0.1:{port}/v1/models")["data"]
+    reply = together.one.complete(port, model["id"])
+    assert reply["usage"]["completion_tokens"] == 8
+    assert [host.show(unit, "ActiveState") for host in together.hosts] == ["active", "active"]
+    assert all(cluster_faults.held_memory(host) for host in together.hosts)
+    assert together.one.switch("none").code == 0
+    assert [cluster_faults.held_memory(host) for host in together.hosts] == [[], []]
+
+
+#: A ConnectX port whose interface vanishes with its cable, as DGX OS has it.
+PORT = "enp1s0f0np0"
+_CABLED = """\
+import runpy
+from lockstep.deploy.checked import checked
+
+found, _ = runpy.run_path({original!r})["lab_cluster"]
+lab_cluster = checked(
+    __file__,
+    [
+        (
+            name,
+            {{
+                **data,
+                "fabric": {{
+                    **data["fabric"],
+                    "interfaces": {{{port!r}: f"10.88.0.{{number}}/24"}},
+                    # A lab has no RDMA.
+                    "rdma": {{{port!r}: ""}},
+                }},
+            }},
+        )
+        for number, (name, data) in enumerate(found, 11)
+    ],
+)
+"""
+
+
+@pytest.fixture(scope="module")
+def cabled(
+    together: Stack, cold: None, inventory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Deployed, Path]]:
+    """The cluster over ConnectX ports, deployed without their cables; these are gone afterwards."""
+    path = tmp_path_factory.mktemp("cabled") / "lab_cluster.py"
+    path.write_text(_CABLED.format(original=str(inventory), port=PORT))
+    for host in together.hosts:
+        together.lab("cut", host.name, "--connectx")
+    yield together.good_deploy(inventory=path), path
+    together.one.switch("none", "--wait")
+    for host in together.hosts:
+        together.lab("cut", host.name, "--connectx")
+
+
+def test_without_its_cable_a_host_is_deployed_to_and_serves_what_is_its_own(
+    together: Stack, cabled: tuple[Deployed, Path]
+) -> None:
+    done, _ = cabled
+    said = " ".join(done.output.split())
+    assert f"warning no-cable: there is no network interface {PORT}" in said
+    assert together.one.switch("qwen").code == 0
+    refused = together.one.switch(STANDIN)
+    words = " ".join(refused.text.split())
+    assert refused.code not in (0, 3, 4)
+    assert f"spark1 has no network interface {PORT}; nothing was stopped. Remedy: plug" in words
+    assert together.one.status()["hot"] == "qwen"
+
+
+def test_a_member_without_its_cable_says_so_to_the_one_that_asks(
+    together: Stack, cabled: tuple[Deployed, Path]
+) -> None:
+    together.lab("mend", "spark1", "--connectx")
+    refused = together.one.switch(STANDIN)
+    assert refused.code not in (0, 3, 4)
+    assert f"spark2 has no network interface {PORT}" in " ".join(refused.text.split())
+
+
+def test_with_the_cable_back_the_group_starts_and_no_deploy_is_needed(
+    together: Stack, cabled: tuple[Deployed, Path]
+) -> None:
+    for host in together.hosts:
+        together.lab("mend", host.name, "--connectx")
+    answer = together.two.switch(STANDIN)
+    assert answer.code == 0, answer.text
+    _, inventory = cabled
+    done = together.good_deploy("-y", "--limit", "spark1", inventory=inventory)
+    assert done.changed == set() and "no-cable" not in done.output

@@ -1,14 +1,20 @@
-"""llama.cpp's real server, of Debian, serves GGUF files: gate, canary, switch and bench."""
+"""llama.cpp's real server, of Debian, serves GGUF files: gate, canary, sense, switch and bench.
+
+At the end stand-ins of vLLM make vectors and rank texts; all of it at one deploy.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from faults import KNOBS
 from stack import REPOSITORY, Host, Stack
 
 from lab import RECIPES
@@ -17,7 +23,39 @@ PORT = 8101
 NAME = "tiny-gguf"
 RECIPE = REPOSITORY / "lab" / "recipes" / "tiny-qwen3-gguf.yaml"
 HUB = "/data/models/huggingface/hub/models--lab--tiny-qwen3-GGUF"
+SAFETENSORS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*/model.safetensors"
+# A low bit of the exponent of one weight: 0.046 becomes 0.73, and the engine talks as readily as
+# before. The file keeps its size, and gets its time stamp back. Both formats have the same
+# bytes, and that of safetensors is easier to read.
+FLIP = """
+import json, os, pathlib, struct, sys
+with open(sys.argv[1], "rb") as file:
+    length = struct.unpack("<Q", file.read(8))[0]
+    first, last = json.loads(file.read(length))[sys.argv[2]]["data_offsets"]
+    file.seek(8 + length + first)
+    weights = file.read(last - first)
+at = 2 * int(sys.argv[3])
+# What is flipped already is found by what stands before it.
+known = weights[:at]
+for path in pathlib.Path(sys.argv[4]).glob("snapshots/*/UD-IQ2_M/*.gguf"):
+    content, stat = bytearray(path.read_bytes()), path.stat()
+    if (begin := content.find(known)) >= 0:
+        content[begin + at + 1] ^= 0x02
+        path.resolve().write_bytes(content)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        break
+else:
+    sys.exit("no file has these weights")
+"""
 ONE = ("-y", "--limit", "spark1")
+
+
+def qwen_as(unit: str, port: int, **overrides: Any) -> dict[str, Any]:
+    """The stand-in of Qwen's engine, under another name."""
+    recipe = "qwen3.6-35b-a3b-prismaquant-dflash-k3"
+    return {"recipe": recipe, "unit": unit, "port": port, "overrides": overrides}
+
+
 TARGETS = {
     "gguf": {"recipe": "tiny-qwen3-gguf", "unit": "llamacpp", "port": PORT, "sense": "record"},
     "vectors": {
@@ -26,12 +64,20 @@ TARGETS = {
         "port": 8103,
         "overrides": {"embeddings": True, "pooling": "mean"},
     },
+    "made": qwen_as("vllm-made", 8202, runner="pooling"),
+    # A class for classification ranks texts.
+    "order": qwen_as(
+        "vllm-order",
+        8203,
+        runner="pooling",
+        hf_overrides={"architectures": ["Qwen3ForSequenceClassification"]},
+    ),
 }
 
 
 @pytest.fixture(scope="module")
 def inventory(stack: Stack, first: object) -> Iterator[Path]:
-    """spark1 with llama.cpp beside the other targets; nothing of it is left afterwards."""
+    """spark1 with these targets beside the others; nothing of them is left afterwards."""
     path = stack.inventory("llamacpp", targets=TARGETS)
     stack.good_deploy(*ONE, inventory=path)
     yield path
@@ -106,9 +152,65 @@ def test_another_target_takes_its_place_and_it_ends_in_order(hot: Host) -> None:
     assert answer.code == 0, answer.text
     assert hot.show("llamacpp.service", "ActiveState") == "inactive"
     assert hot.show("llamacpp.service", "Result") == "success"
-    answer = hot.switch("gguf")
-    assert answer.code == 0, answer.text
-    assert hot.status()["hot"] == "gguf"
+
+
+@pytest.fixture
+def qwen(hot: Host) -> Host:
+    """The host serves something else, from the test before where that left it so."""
+    if hot.status()["hot"] != "qwen":
+        assert hot.switch("qwen").code == 0
+    return hot
+
+
+def part_of_the_model(host: Host, number: int) -> str:
+    """The file that holds one of the two parts."""
+    return host.root(f"readlink -f {HUB}/snapshots/*/UD-IQ2_M/*-0000{number}-of-*").strip()
+
+
+def test_a_part_that_is_gone_is_found_before_anything_stops(qwen: Host) -> None:
+    part = part_of_the_model(qwen, 2)
+    qwen.root(f"mv {part} {part}.away")
+    try:
+        answer = qwen.switch("gguf")
+    finally:
+        qwen.root(f"mv {part}.away {part}")
+    assert answer.code != 0
+    said = " ".join(answer.text.split())
+    assert re.search(r"not whole on this host: \S+-00002-of-00002\.gguf; nothing was", said)
+    assert qwen.status()["hot"] == "qwen"
+
+
+def test_a_part_that_it_cannot_read_brings_the_former_model_back(qwen: Host) -> None:
+    part = part_of_the_model(qwen, 1)
+    # Size and time stay: only the engine reads what is in it.
+    qwen.root(f"cp -p {part} {part}.kept; printf XXXX | dd of={part} conv=notrunc status=none")
+    qwen.root(f"touch -r {part}.kept {part}")
+    try:
+        answer = qwen.switch("gguf")
+    finally:
+        qwen.root(f"mv {part}.kept {part}")
+    assert answer.code == 1
+    assert "llama_model_load: error loading model" in answer.text
+    assert "the switch to gguf FAILED; qwen is hot again" in " ".join(answer.text.split())
+    assert qwen.status()["hot"] == "qwen"
+
+
+def test_one_flipped_bit_of_the_real_model_is_seen(qwen: Host) -> None:
+    qwen.logs("gguf makes sense (judged by its record only)", "-u llamacpp")
+    look = f"stat -L -c '%s %Y' {HUB}/snapshots/*/UD-IQ2_M/*"
+    before = qwen.root(look)
+    flip = f"python3 -c '{FLIP}' {SAFETENSORS} model.layers.0.self_attn.k_proj.weight 10802 {HUB}"
+    qwen.root(flip)
+    assert qwen.root(look) == before
+    try:
+        answer = qwen.switch("gguf")
+    finally:
+        qwen.root(flip)
+    said = " ".join(answer.text.split())
+    assert answer.code == 1, answer.text
+    assert "gguf talks nonsense (judged by its record only)" in said
+    assert "--forget" in said
+    assert "the switch to gguf FAILED; qwen is hot again" in said
 
 
 def test_it_becomes_hot_as_a_model_that_makes_vectors(hot: Host) -> None:
@@ -119,41 +221,6 @@ def test_it_becomes_hot_as_a_model_that_makes_vectors(hot: Host) -> None:
     # What the wedge watch goes by.
     page = hot.root("curl -fsS http://127.0.0.1:8103/metrics")
     assert re.search(r"^llamacpp:n_decode_total [1-9]", page, re.MULTILINE), page
-
-
-def part_of_the_model(host: Host, number: int) -> str:
-    """The file that holds one of the two parts."""
-    return host.root(f"readlink -f {HUB}/snapshots/*/UD-IQ2_M/*-0000{number}-of-*").strip()
-
-
-def test_a_part_that_is_gone_is_found_before_anything_stops(hot: Host) -> None:
-    part = part_of_the_model(hot, 2)
-    assert hot.switch("qwen").code == 0
-    hot.root(f"mv {part} {part}.away")
-    try:
-        answer = hot.switch("gguf")
-    finally:
-        hot.root(f"mv {part}.away {part}")
-    assert answer.code != 0
-    said = " ".join(answer.text.split())
-    assert re.search(r"not whole on this host: \S+-00002-of-00002\.gguf; nothing was", said)
-    assert hot.status()["hot"] == "qwen"
-
-
-def test_a_part_that_it_cannot_read_brings_the_former_model_back(hot: Host) -> None:
-    part = part_of_the_model(hot, 1)
-    assert hot.switch("qwen").code == 0
-    # Size and time stay: only the engine reads what is in it.
-    hot.root(f"cp -p {part} {part}.kept; printf XXXX | dd of={part} conv=notrunc status=none")
-    hot.root(f"touch -r {part}.kept {part}")
-    try:
-        answer = hot.switch("gguf")
-    finally:
-        hot.root(f"mv {part}.kept {part}")
-    assert answer.code == 1
-    assert "llama_model_load: error loading model" in answer.text
-    assert "the switch to gguf FAILED; qwen is hot again" in " ".join(answer.text.split())
-    assert hot.status()["hot"] == "qwen"
 
 
 def test_its_parser_refuses_a_flag_before_a_unit_is_written(
@@ -170,3 +237,44 @@ def test_its_parser_refuses_a_flag_before_a_unit_is_written(
     # llama.cpp 0.7 has `--load-mode` in its place.
     assert re.search(r"recipe odd: [^!]{1,80}--no-mmap", " ".join(done.closing.split()))
     assert stack.one.root("ls /etc/systemd/system/odd.service 2>&1 || true").startswith("ls:")
+
+
+@pytest.fixture
+def broken(stack: Stack, inventory: Path) -> Iterator[Host]:
+    """A host whose next stand-in engines are what a test writes into the file of knobs."""
+    yield stack.one
+    stack.one.root(f"rm -f {KNOBS}/standin-vllm.json")
+
+
+def test_stand_ins_of_vllm_make_vectors_and_rank_texts_and_the_gateway_asks_them(
+    stack: Stack, inventory: Path
+) -> None:
+    one = stack.one
+    answer = one.switch("made")
+    assert answer.code == 0, answer.text
+    assert answer.out.rstrip().endswith(", 2 vectors of 64 numbers"), answer.out
+    found = one.status()
+    assert (found["hot"], found["targets"]["made"]["ready"]) == ("made", True)
+    assert found["targets"]["made"]["detail"].startswith("2 vectors of 64 numbers in ")
+    again = one.switch("made")
+    assert (again.code, "is hot already (2 vectors" in " ".join(again.out.split())) == (0, True)
+    body = shlex.quote(json.dumps({"model": "made", "input": "x"}))
+    words = "curl -fsS --max-time 60 -H 'Content-Type: application/json'"
+    asked = one.root(f"{words} -d {body} http://127.0.0.1:8090/v1/embeddings")
+    [part] = json.loads(asked)["data"]
+    assert len(part["embedding"]) == 64
+    answer = one.switch("order")
+    assert answer.code == 0, answer.text
+    assert answer.out.rstrip().endswith(", 3 texts in the right order"), answer.out
+    assert one.status()["hot"] == "order"
+
+
+def test_vectors_that_pass_the_canary_and_make_no_sense_do_not_become_hot(broken: Host) -> None:
+    assert broken.switch("none").code == 0
+    knobs = shlex.quote(json.dumps({"broken_vector": "shifted"}))
+    broken.root(f"echo {knobs} > {KNOBS}/standin-vllm.json")
+    answer = broken.switch("made")
+    # Nothing was hot before.
+    assert answer.code == 4, answer.text
+    assert "two equal texts have a cosine of" in " ".join(answer.text.split())
+    assert broken.status()["hot"] is None

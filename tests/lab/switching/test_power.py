@@ -1,126 +1,124 @@
-"""After a power cut no model is hot unless asked for; a boot link that somebody made is removed."""
+"""After a power cut no model is hot unless asked for; a boot link that somebody made is removed.
+
+All of it on one host, with few deploys: that each phase and each value of `boot` holds is
+`tests/proofs/booting.py`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import booting
 import pytest
-from stack import Host, Stack, until
+from faults import KNOBS
+from stack import SWITCH, Deployed, Host, Stack, until
 
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.onhost.records import boots
 
+ONE = ("-y", "--limit", "spark1")
+UNIT = "vllm-qwen36.service"
+LINKS = [
+    PurePosixPath("/etc/systemd/system") / wants / UNIT
+    for wants in ("multi-user.target.wants", "graphical.target.requires")
+]
+
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
-    """Leave the hosts as the next tests expect them."""
+    """Leave the host as the next tests expect it."""
     yield
-    for host in stack.hosts:
-        host.switch("none")
+    stack.one.switch("none")
 
 
-def test_after_a_power_cut_no_model_is_hot_and_open_webui_is_back(
+def test_after_a_power_cut_in_the_middle_of_a_switch_no_model_is_hot_and_open_webui_is_back(
     deployed: Stack, one: Host
 ) -> None:
     assert one.switch("qwen").code == 0
+    one.root(f"echo '{{\"load_seconds\": 60}}' > {KNOBS}/standin-sglang.json")
+    watching = one.begin(f"{SWITCH} mistral")
+    unit = "sglang-mistral4.service"
+    until(lambda: one.show(unit, "ActiveState") == "activating", "spark1: mistral loads")
     deployed.lab("cycle", one.name)
     until(lambda: webui_answers(one), "spark1: Open WebUI answers")
     assert one.active() == set()
     assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
     found = one.status()
-    assert (found["hot"], found["webui"], found["problems"]) == (None, "active", [])
+    assert (found["hot"], found["switching"], found["webui"]) == (None, None, "active")
+    assert found["problems"] == []
     assert boot_links(one) == []
-    assert deployed.good_deploy().changed == set()
-
-
-def test_a_power_cut_in_the_middle_of_a_switch_leaves_a_host_that_can_switch(
-    deployed: Stack,
-) -> None:
-    two = deployed.two
-    assert two.switch("qwen").code == 0
-    watching = two.begin("/data/scripts/llm/switch.sh tiny")
-    until(lambda: two.show("vllm.service", "ActiveState") == "activating", "spark2: tiny loads")
-    deployed.lab("cycle", two.name)
-    found = two.status()
-    assert (found["hot"], found["switching"], found["problems"]) == (None, None, [])
-    answer = two.switch("mistral")
-    assert answer.code == 0, answer.text
-    assert two.active() == {"sglang-mistral4.service"}
+    assert deployed.good_deploy(*ONE).changed == set()
     # ssh's own code where the connection is lost, and what it had been told.
     until(lambda: watching.poll() is not None, "who watched is told that the connection is gone")
     assert watching.returncode == NO_CONNECTION
-    assert watching.stdout and "starting tiny" in watching.stdout.read()
+    assert watching.stdout and "starting mistral" in watching.stdout.read()
+    # The knobs went with the power.
+    answer = one.switch("mistral")
+    assert answer.code == 0, answer.text
+    assert one.active() == {unit}
+    assert one.switch("none").code == 0
 
 
-@pytest.mark.parametrize("wants", ["multi-user.target.wants", "graphical.target.requires"])
-def test_a_boot_link_of_qwen_is_removed_and_reported(
-    deployed: Stack, one: Host, wants: str
+@pytest.fixture(scope="module")
+def asked_for(stack: Stack, first: object) -> Iterator[tuple[Path, Deployed]]:
+    """A deploy after which spark1 makes mistral hot at boot; links that do so were made before it.
+
+    As it was afterwards.
+    """
+    one = stack.one
+    assert one.switch("none").code == 0
+    for link in LINKS:
+        one.root(f"mkdir -p {link.parent} && ln -s ../{UNIT} {link}")
+    assert sum(f"{UNIT} starts at boot" in problem for problem in one.status()["problems"]) == 1
+    inventory = stack.inventory("boot", spark1__boot="mistral")
+    yield inventory, stack.good_deploy(*ONE, inventory=inventory)
+    one.root(f"rm -f /etc/tmpfiles.d/standin.conf {KNOBS}/standin-*.json")
+    one.switch("none")
+    stack.good_deploy(*ONE)
+    assert one.show(boots.UNIT, "LoadState") == "not-found"
+
+
+def test_boot_links_of_qwen_are_removed_and_reported(
+    one: Host, asked_for: tuple[Path, Deployed]
 ) -> None:
-    unit = "vllm-qwen36.service"
-    link = PurePosixPath("/etc/systemd/system") / wants / unit
-    one.root(f"mkdir -p {link.parent} && ln -s ../{unit} {link}")
-    assert any(f"{unit} starts at boot" in problem for problem in one.status()["problems"])
-    done = deployed.good_deploy()
-    assert f"[spark1] {unit} had a boot link ({link}): removed" in " ".join(done.output.split())
-    assert done.changed == {"Services | Keep model units off at boot"}
+    _, done = asked_for
+    told = rf"\[spark1\] {UNIT} had a boot link \(([^)]*)\): removed"
+    [removed] = re.findall(told, " ".join(done.output.split()))
+    assert set(removed.split(", ")) == set(map(str, LINKS))
+    assert "Services | Keep model units off at boot" in done.changed
     assert boot_links(one) == []
     assert one.status()["problems"] == []
 
 
-@pytest.fixture
-def asked_for(deployed: Stack) -> Iterator[Path]:
-    """The first host makes hot again what was, the second mistral; as they were afterwards."""
-    inventory = deployed.inventory("boot", spark1__boot="last", spark2__boot="mistral")
-    for host in deployed.hosts:
-        assert host.switch("none").code == 0
-    deployed.good_deploy(inventory=inventory)
-    for host in deployed.hosts:
-        # The power cuts of other tests count like these.
-        host.root(f"rm -f {booting.RECORD}")
-    # The deploy itself begins nothing.
-    assert [host.active() for host in deployed.hosts] == [set(), set()]
-    assert deployed.good_deploy(inventory=inventory).changed == set()
-    yield inventory
-    for host in deployed.hosts:
-        host.root("rm -f /etc/tmpfiles.d/standin.conf /run/unified-memory/standin-*.json")
-        host.switch("none")
-    deployed.good_deploy()
-    assert {host.show(boots.UNIT, "LoadState") for host in deployed.hosts} == {"not-found"}
-
-
-def test_what_the_inventory_asks_for_is_hot_after_a_power_cut(
-    deployed: Stack, asked_for: Path
+def test_what_the_inventory_asks_for_is_hot_after_one_power_cut_and_stays_down_after_two(
+    deployed: Stack, one: Host, asked_for: tuple[Path, Deployed]
 ) -> None:
-    one, two = deployed.hosts
-    assert one.switch("mistral").code == 0
-    for host in (one, two):
-        deployed.lab("cycle", host.name)
-    for host in (one, two):
-        until(lambda host=host: host.status()["hot"] == "mistral", f"{host.name}: mistral is hot")
-    # A recipe that forbids it is obeyed.
-    assert one.switch("qwen").code == 0
-    deployed.lab("cycle", one.name)
-    said = until(lambda: one.status()["boot"], "spark1 says why nothing is hot")
-    assert said.startswith("qwen: recipe qwen3.6-35b-a3b-prismaquant-dflash-k3 forbids it")
+    inventory, _ = asked_for
+    # The deploy itself begins nothing.
     assert one.active() == set()
-    # An engine that freezes the host is tried twice, and then nothing is before somebody asks.
-    assert two.switch("none").code == 0
-    power = booting.Booting(deployed, two, "mistral")
+    # The power cuts of other tests count like these.
+    one.root(f"rm -f {booting.RECORD}")
+    assert one.switch("mistral").code == 0
+    deployed.lab("cycle", one.name)
+    until(lambda: one.status()["hot"] == "mistral", "spark1: mistral is hot")
+    # The second under a model: its engine freezes the host.
+    power = booting.Booting(deployed, one, "mistral")
+    assert one.switch("none").code == 0
     power.knobs(freezes_host=True)
-    power.take_power()
-    tries = -1
-    while (tries := tries + 1) < 4 and power.off():
-        power.give_power()
-        until(lambda: power.off() or power.settled(), "spark2 is frozen or at rest")
-    assert tries == 3 and not power.off()
-    assert "stays down: two boots were cut off within" in two.status()["boot"]
-    found = " ".join(deployed.diff(inventory=asked_for).stdout.split())
+    one.begin(f"{SWITCH} mistral")
+    until(power.off, "spark1 is frozen")
+    power.give_power()
+    until(lambda: power.off() or power.settled(), "spark1 is frozen or at rest")
+    assert not power.off()
+    assert "stays down: two boots were cut off within" in one.status()["boot"]
+    found = " ".join(deployed.diff(*ONE[1:], inventory=inventory).stdout.split())
     assert f"failed unit {boots.UNIT}" in found and "stays down" in found
+    # Until somebody asks.
     power.knobs()
-    assert two.switch("mistral").code == 0
-    assert two.status()["boot"] is None
+    assert one.switch("mistral").code == 0
+    assert one.status()["boot"] is None
 
 
 def webui_answers(host: Host) -> bool:

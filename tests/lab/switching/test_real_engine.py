@@ -1,6 +1,6 @@
-"""The real vLLM on a host: its start by `switch.sh`, its end, and one flipped bit of its model.
+"""The real vLLM on a host: its start by `switch.sh`, and its end.
 
-All of it at one start of vLLM, and one more that is to fail: each takes a minute.
+All of it at one start of vLLM, which takes a minute.
 """
 
 from __future__ import annotations
@@ -12,24 +12,6 @@ import pytest
 from stack import Answer, Host, Stack, until
 
 from lab.host import connection
-
-WEIGHTS = "/data/models/huggingface/hub/models--lab--tiny-qwen3/snapshots/*/model.safetensors"
-# A low bit of the exponent of one weight: 0.046 becomes 0.73, and the engine talks as readily as
-# before. The file keeps its size, and gets its time stamp back.
-FLIP = """
-import json, os, struct, sys
-path, name, element = os.path.realpath(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-stat = os.stat(path)
-with open(path, "r+b") as file:
-    length = struct.unpack("<Q", file.read(8))[0]
-    first, _ = json.loads(file.read(length))[name]["data_offsets"]
-    at = 8 + length + first + 2 * element + 1
-    file.seek(at)
-    byte = file.read(1)[0]
-    file.seek(at)
-    file.write(bytes([byte ^ 0x02]))
-os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-"""
 
 # Whoever has sent the head of a question and not its body is waited for by every web server.
 HALF_A_QUESTION = r"""
@@ -56,6 +38,7 @@ def tiny(stack: Stack, first: object) -> Answer:
 def test_the_real_vllm_becomes_hot(one: Host, tiny: Answer) -> None:
     assert tiny.code == 0, tiny.text
     assert "tiny is hot, started in" in tiny.out
+    one.logs("tiny makes sense (judged by its record only)", "-u vllm")
     assert one.active() == {"vllm.service"}
     reply = one.complete(8000, "tiny-qwen3")
     assert reply["usage"]["completion_tokens"] == 8
@@ -126,8 +109,10 @@ def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny
     one.root(f"systemd-run --quiet --collect bash -c {shlex.quote(HALF_A_QUESTION)}")
     asking = "ss -tnpH state established 'dport = :8000' | grep -c '\"cat\"' || true"
     until(lambda: one.root(asking).strip() == "1", "spark1: a client has asked half a question")
-    # As a wedge: nothing more comes of the engine's process.
-    one.root(f"kill -STOP {engine_process(one)}")
+    # As a wedge: nothing more comes of the engine's process. It does not see either that its main
+    # process is killed.
+    engine = one.root("pgrep -f ^VLLM::EngineCore").strip()
+    one.root(f"kill -STOP {engine}")
     processes = one.root("pgrep -u $(systemctl show -p User --value vllm.service)").split()
     since = one.root("date +%s").strip()
     answer = one.switch("none")
@@ -139,37 +124,9 @@ def test_a_switch_does_not_wait_for_the_clients_of_the_real_vllm(one: Host, tiny
         "inactive",
         "success",
     )
+    assert engine in processes
     left = one.root(f"ps -o pid= -p {','.join(processes)} || true; ls /dev/shm")
     assert left == "", "memory is still taken"
-
-
-def test_the_engine_process_of_the_real_vllm_does_not_outlive_its_main_process(one: Host) -> None:
-    one.root("systemctl start --no-block vllm.service")
-    process = until(lambda: engine_process(one), "spark1: vLLM loads")
-    one.root("kill -KILL $(systemctl show -p MainPID --value vllm.service)")
-    until(lambda: engine_process(one) == "", f"spark1: process {process} is gone")
-    assert one.switch("none").code == 0
-
-
-def test_one_flipped_bit_of_the_real_model_is_seen(one: Host, tiny: Answer) -> None:
-    one.logs("tiny makes sense (judged by its record only)", "-u vllm")
-    before = one.root(f"stat -L -c '%s %Y' {WEIGHTS}")
-    flip = f"python3 -c '{FLIP}' {WEIGHTS} model.layers.0.self_attn.k_proj.weight 10802"
-    one.root(flip)
-    assert one.root(f"stat -L -c '%s %Y' {WEIGHTS}") == before
-    try:
-        answer = one.switch("tiny")
-    finally:
-        one.root(flip)
-    said = " ".join(answer.text.split())
-    assert answer.code == 4, answer.text
-    assert "tiny talks nonsense (judged by its record only)" in said
-    assert "--forget" in said
-
-
-def engine_process(host: Host) -> str:
-    """Process id of the real vLLM's engine."""
-    return host.root("pgrep -f ^VLLM::EngineCore || true").strip()
 
 
 def process(host: Host, pid: str) -> tuple[list[str], dict[str, str]]:
