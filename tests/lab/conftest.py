@@ -28,7 +28,7 @@ _FIRST = (
     *("deploy/test_interrupted", "cluster/test_cluster_faults", "deploy/test_lock"),
     *("deploy/test_one_deploy", "deploy/test_copying", "switching/test_switching"),
     *("gateway/test_doors", "deploy/test_rolling", "deploy/test_artefacts", "deploy/test_proxy"),
-    *("drift/test_drift_is_named", "deploy/test_cuts", "switching/test_real_engine"),
+    *("drift/test_drift_is_named", "switching/test_real_engine"),
     *("switching/test_power", "gateway/test_switching", "engines/test_kinds"),
     *("gateway/test_clients", "access/test_secrets", "engines/test_llamacpp"),
     *("switching/test_gpu", "switching/test_switch_faults", "deploy/test_not_ours"),
