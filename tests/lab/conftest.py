@@ -28,10 +28,9 @@ _FIRST = (
     *("deploy/test_interrupted", "cluster/test_cluster_faults", "deploy/test_lock"),
     *("deploy/test_one_deploy", "deploy/test_copying", "switching/test_switching"),
     *("gateway/test_doors", "deploy/test_rolling", "deploy/test_artefacts", "deploy/test_proxy"),
-    *("drift/test_drift_is_named", "deploy/test_cuts", "switching/test_real_engine"),
-    *("switching/test_power", "gateway/test_switching", "engines/test_llamacpp"),
-    *("gateway/test_clients", "access/test_secrets", "switching/test_gpu"),
-    *("switching/test_switch_faults", "deploy/test_not_ours"),
+    *("drift/test_drift_is_named", "switching/test_real_engine", "switching/test_power"),
+    *("gateway/test_switching", "engines/test_llamacpp", "access/test_secrets"),
+    *("switching/test_gpu", "switching/test_switch_faults", "deploy/test_not_ours"),
     *("switching/test_memory", "deploy/test_as_shipped", "webui/test_data"),
 )
 

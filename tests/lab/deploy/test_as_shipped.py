@@ -8,13 +8,15 @@ import pytest
 from stack import Host, Stack
 
 KEPT = "/root/kept"
+TOOLKIT = "/etc/nvidia-container-runtime"
 # Earlier images of DGX OS: NVIDIA's hook alone, no runtime and no CDI file.
 HOOK_ONLY = (
     f"mkdir {KEPT} && cp -p /etc/docker/daemon.json {KEPT}/ && mv /etc/cdi {KEPT}/cdi"
     " && python3 -c \"import json; p = '/etc/docker/daemon.json'; d = json.load(open(p));"
-    " del d['runtimes'], d['features']; json.dump(d, open(p, 'w'))\" && systemctl reload docker"
+    " del d['runtimes'], d['features']; json.dump(d, open(p, 'w'))\""
+    f" && touch -r {KEPT}/daemon.json /etc/docker/daemon.json && systemctl reload docker"
 )
-# With its time: a file younger than Docker would be a difference for the tests after this one.
+# With its time: a file younger than Docker is a reason to restart it.
 BACK = f"cp -p {KEPT}/daemon.json /etc/docker/ && mv {KEPT}/cdi /etc/cdi; systemctl reload docker"
 # The lab has Docker 26. Before it stands what answers as 29 does; the toolkit has a second program.
 DOCKER_29 = """cat > /root/docker29.py <<'END'
@@ -72,13 +74,6 @@ def updated(deployed: Stack) -> Iterator[Host]:
     deployed.two.root(DOCKER_26)
 
 
-def test_a_docker_with_nvidias_hook_alone_is_deployed_to(deployed: Stack, bare: Host) -> None:
-    image = bare.root("docker inspect -f '{{.Image}}' open-webui").strip()
-    bare.root(f"docker run --rm --gpus all --entrypoint true {image}")
-    done = deployed.good_deploy("--dry", "--limit", bare.name)
-    assert "docker-gpu" not in done.output
-
-
 def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(deployed: Stack, updated: Host) -> None:
     done = deployed.deploy("--dry", "--limit", updated.name)
     said = " ".join(done.output.split())
@@ -87,33 +82,13 @@ def test_a_stale_cdi_file_ends_a_deploy_from_docker_29_on(deployed: Stack, updat
     assert "sudo systemctl restart nvidia-cdi-refresh" in said
 
 
-def test_a_toolkit_in_cdi_mode_is_refused_and_mended_by_what_preflight_says(
-    deployed: Stack,
-) -> None:
-    host, folder = deployed.two, "/etc/nvidia-container-runtime"
-    image = host.root("docker inspect -f '{{.Image}}' open-webui").strip()
-    with_gpu = f"docker run --rm --gpus all --entrypoint true {image}"
-    host.root(
-        f"mkdir {folder} && printf '[nvidia-container-runtime]\nmode = \"cdi\"\n'"
-        f" > {folder}/config.toml"
-    )
-    try:
-        assert host.run(f"sudo -n {with_gpu}").code != 0
-        done = deployed.deploy("--dry", "--limit", host.name)
-        said = " ".join(done.output.split())
-        assert done.code == 1 and 'which refuses in the mode "cdi" of its config.toml' in said
-        mend = "sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto"
-        assert mend in said
-        host.root(f"{mend} && {with_gpu}")
-    finally:
-        host.root(f"rm -r {folder}")
-
-
 @pytest.fixture
-def foreign(deployed: Stack) -> Iterator[Host]:
-    """spark2 with a container and a volume as NVIDIA's playbook makes them, called `chat`."""
-    host = deployed.two
-    image = host.root("docker inspect -f '{{.Image}}' open-webui").strip()
+def foreign(bare: Host, deployed: Stack) -> Iterator[Host]:
+    """spark2 with a container and a volume as NVIDIA's playbook makes them, called `chat`.
+
+    Its Docker is that of earlier images, and its toolkit in CDI mode.
+    """
+    host, image = bare, image_of_webui(bare)
     host.root(
         "docker volume create chat && docker run --detach --restart always --name chat"
         f" -v chat:/app/backend/data --entrypoint sh {image}"
@@ -121,23 +96,38 @@ def foreign(deployed: Stack) -> Iterator[Host]:
     )
     secrets = "/etc/lockstep/secrets/open-webui.env"
     host.root(f"mv {secrets} /root/open-webui.env")
+    host.root(
+        f"mkdir {TOOLKIT} && printf '[nvidia-container-runtime]\nmode = \"cdi\"\n'"
+        f" > {TOOLKIT}/config.toml"
+    )
     yield host
-    host.root(f"mv -f /root/open-webui.env {secrets}")
+    host.root(f"rm -r {TOOLKIT}; mv -f /root/open-webui.env {secrets}")
     deployed.good_deploy("-y", "--limit", host.name)
     host.root("docker rm -f chat; docker volume rm chat")
 
 
-def test_what_somebody_else_made_is_refused_and_then_taken_over_on_purpose(
+def image_of_webui(host: Host) -> str:
+    return host.root("docker inspect -f '{{.Image}}' open-webui").strip()
+
+
+def test_a_toolkit_in_cdi_mode_and_what_somebody_else_made_are_refused_then_mended_and_taken_over(
     deployed: Stack, foreign: Host
 ) -> None:
+    with_gpu = f"docker run --rm --gpus all --entrypoint true {image_of_webui(foreign)}"
+    assert foreign.run(f"sudo -n {with_gpu}").code != 0
     webui = {"unit": "chat", "volume": "chat"}
     asked = ("-y", "--limit", foreign.name)
     done = deployed.deploy(*asked, inventory=deployed.inventory("theirs", webui=webui))
     said = " ".join(done.output.split())
     assert done.code == 1
+    assert 'which refuses in the mode "cdi" of its config.toml' in said
+    mend = "sudo nvidia-ctk config --in-place --set nvidia-container-runtime.mode=auto"
+    assert mend in said
     assert "error not-ours: there is a container chat without the label lockstep.unit" in said
     assert "error not-ours: there is a volume chat without the label lockstep.unit" in said
     assert "Beginning operation run" not in done.output
+    # NVIDIA's hook alone gives the GPU.
+    foreign.root(f"{mend} && {with_gpu}")
     # Its name is not enough on the host either.
     gone = foreign.run("sudo /usr/bin/python3 /usr/local/lib/lockstep stop-container chat")
     assert gone.code == 1
@@ -145,9 +135,9 @@ def test_what_somebody_else_made_is_refused_and_then_taken_over_on_purpose(
     adopt = ("container chat", "volume chat")
     inventory = deployed.inventory("adopted", webui=webui, adopt=adopt)
     done = deployed.good_deploy(*asked, inventory=inventory)
+    assert "docker-gpu" not in done.output
     assert "with the accounts of before" in " ".join(done.closing.split())
     assert foreign.root("docker exec chat cat /app/backend/data/theirs").strip() == "mine"
     assert foreign.show("chat.service", "ActiveState") == "active"
     names = foreign.root("cut -d = -f 1 /etc/lockstep/secrets/open-webui.env").split()
     assert names == ["WEBUI_SECRET_KEY"]
-    assert deployed.good_deploy(*asked, inventory=inventory).changed == set()
