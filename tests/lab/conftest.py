@@ -30,7 +30,7 @@ _FIRST = (
     *("gateway/test_doors", "deploy/test_rolling", "deploy/test_artefacts", "deploy/test_proxy"),
     *("drift/test_drift_is_named", "deploy/test_cuts", "switching/test_real_engine"),
     *("switching/test_power", "gateway/test_switching", "engines/test_kinds"),
-    *("gateway/test_clients", "access/test_secrets", "engines/test_llamacpp"),
+    *("access/test_secrets", "engines/test_llamacpp"),
     *("switching/test_gpu", "switching/test_switch_faults", "deploy/test_not_ours"),
     *("switching/test_memory", "deploy/test_as_shipped", "webui/test_data"),
 )
