@@ -63,9 +63,9 @@ def address(host: Host) -> str:
 
 
 def give_key(stack: Stack) -> None:
-    """Anna has a key for spark1, and spark2 sends it."""
+    """Tessa has a key for spark1, and spark2 sends it."""
     key = keys.new_key()
-    entry = keys.Entry("anna", keys.stamp(keys.utc()), keys.digest(key.encode()))
+    entry = keys.Entry("tessa", keys.stamp(keys.utc()), keys.digest(key.encode()))
     document = json.dumps(keys.document([entry]))
     stack.one.root(f"echo '{document}' | {KEYS} take")
     stack.two.root(f"umask 077; echo 'Authorization: Bearer {key}' > {HEADER}")
