@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from stack import Deployed, Host, Stack, until
 
+ONE = ("-y", "--limit", "spark1")
 PORT = 30001
 FILE = "/etc/lockstep/secrets/api-key"
 NEEDLE = "/run/needle"
@@ -15,10 +16,10 @@ NEEDLE = "/run/needle"
 
 @pytest.fixture(scope="module")
 def opened(stack: Stack, first: Deployed) -> Iterator[tuple[Stack, str]]:
-    """Both hosts with `qwen` open to others and hot on spark1, and what that deploy said."""
+    """spark1 with `qwen` open to others and hot, and what that deploy said."""
     assert first.code == 0, first.output[-8000:]
     inventory = stack.inventory("open", targets={"qwen": {"bind": "0.0.0.0"}})
-    done = stack.good_deploy("-y", "-vvv", "--diff", inventory=inventory)
+    done = stack.good_deploy(*ONE, "-vvv", "--diff", inventory=inventory)
     assert "Services | Make the API key of open targets once" in done.changed
     answer = stack.one.switch("qwen")
     assert answer.code == 0, answer.text
@@ -26,9 +27,9 @@ def opened(stack: Stack, first: Deployed) -> Iterator[tuple[Stack, str]]:
     yield stack, done.output
     stack.one.root(f"rm -f {NEEDLE}")
     stack.one.switch("none")
-    stack.good_deploy()
-    for host in stack.hosts:
-        assert host.root(f"ls {FILE} 2>/dev/null || true") == "", "the key of a port that is closed"
+    stack.good_deploy(*ONE)
+    left = stack.one.root(f"ls {FILE} 2>/dev/null || true")
+    assert left == "", "the key of a port that is closed"
 
 
 def key(host: Host) -> str:
@@ -56,8 +57,6 @@ def test_a_stranger_is_refused_and_whoever_has_the_key_is_served(
     assert asked(opened, "/v1/models", bearer) == "200"
     assert asked(opened, "/metrics", bearer) == "200"
     assert asked(opened, "/health") == "200"
-    # Each host has a key of its own.
-    assert asked(opened, "/v1/models", f"Authorization: Bearer {key(opened[0].two)}") == "401"
 
 
 def test_the_engine_itself_is_on_loopback_only(opened: tuple[Stack, str]) -> None:
@@ -105,9 +104,8 @@ def test_a_key_that_was_removed_is_made_anew_and_the_old_one_is_worth_nothing(
     old = key(stack.one)
     stack.one.root(f"rm {FILE}")
     inventory = stack.folder / "open/lab.py"
-    done = stack.good_deploy(inventory=inventory)
+    done = stack.good_deploy(*ONE, inventory=inventory)
     assert done.changed == {"Services | Make the API key of open targets once"}
     assert asked(opened, "/v1/models", f"Authorization: Bearer {old}") == "401"
     new = f"Authorization: Bearer {key(stack.one)}"
     until(lambda: asked(opened, "/v1/models", new) == "200", "the new key is in force")
-    assert stack.good_deploy(inventory=inventory).changed == set()

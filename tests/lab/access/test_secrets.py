@@ -13,6 +13,7 @@ from stack import Deployed, Host, Stack, command_lines
 FILE = "/etc/lockstep/secrets/open-webui.env"
 SECRETS = ("WEBUI_SECRET_KEY", "WEBUI_ADMIN_PASSWORD")
 TOKEN_FILE = "/etc/lockstep/hub-token"
+ONE = ("-y", "--limit", "spark1")
 BROUGHT = "Base | Write secrets from the operator's machine"
 
 
@@ -34,30 +35,35 @@ def token(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def inventory(stack: Stack, token: Path) -> Iterator[Path]:
     """The lab's, with that program."""
     yield stack.inventory("vault", hub_token={"command": (str(token.parent / "program"),)})
-    for host in stack.hosts:
-        host.root(f"rm -f {TOKEN_FILE}")
+    stack.one.root(f"rm -f {TOKEN_FILE}")
 
 
 @pytest.fixture(scope="module")
 def loud(stack: Stack, first: Deployed, inventory: Path, token: Path) -> tuple[str, str]:
-    """Output and command lines of a deploy with everything shown that makes new secrets."""
-    for host in stack.hosts:
-        host.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
+    """Output and command lines of a deploy with everything shown that makes spark1's anew."""
+    stack.one.root(f"systemctl stop open-webui && rm {FILE} && docker volume rm -f open-webui")
+    shown = ("-vvv", "--diff", "--debug")
     with command_lines() as seen:
-        done = stack.typed_deploy("-y", "-vvv", "--diff", "--debug", inventory=inventory)
+        done = stack.typed_deploy(*ONE, *shown, inventory=inventory)
     assert done.code == 0, done.output[-8000:]
     assert {"Open WebUI | Make Open WebUI's keys once", BROUGHT} <= done.changed
     assert (token.parent / "runs").read_text() == "\n"
     return done.output, "\n".join(seen)
 
 
-def secrets(host: Host) -> list[str]:
-    """The values, read as only root can."""
+def made(host: Host) -> list[str]:
+    """What was made on the host, read as only root can."""
     lines = host.root(f"cat {FILE}").splitlines()
     found = [line.partition("=")[2] for line in lines if line.partition("=")[0] in SECRETS]
-    found.append(host.root(f"cat {TOKEN_FILE}").strip())
-    assert len(found) == len(SECRETS) + 1 and all(len(value) >= 20 for value in found)
+    assert len(found) == len(SECRETS) and all(len(value) >= 20 for value in found)
     return found
+
+
+def secrets(host: Host) -> list[str]:
+    """Those, and the token."""
+    token = host.root(f"cat {TOKEN_FILE}").strip()
+    assert len(token) >= 20
+    return [*made(host), token]
 
 
 def start_times(host: Host) -> dict[str, str]:
@@ -73,23 +79,23 @@ def start_times(host: Host) -> dict[str, str]:
     return {name: time for name, time in times.items() if time != "0"}
 
 
-def test_no_output_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
+def test_no_output_holds_a_secret(one: Host, loud: tuple[str, str]) -> None:
     output, _ = loud
     # Everything is shown: the command that makes them, and what the host answers.
     assert f"make-secrets {FILE}" in output and "ActiveState" in output
     assert f"will create {TOKEN_FILE}" in output
-    assert [value for value in secrets(host) if value in output] == []
-    plain = (hashlib.sha256(f"{value}\n".encode()).hexdigest() for value in secrets(host))
+    assert [value for value in secrets(one) if value in output] == []
+    plain = (hashlib.sha256(f"{value}\n".encode()).hexdigest() for value in secrets(one))
     assert [value for value in plain if value[:16] in output] == []
 
 
-def test_no_command_line_holds_a_secret(host: Host, loud: tuple[str, str]) -> None:
+def test_no_command_line_holds_a_secret(one: Host, loud: tuple[str, str]) -> None:
     _, lines = loud
     assert "make-secrets" in lines and "deploy.py" in lines and "vault" in lines
-    assert [value for value in secrets(host) if value in lines] == []
-    now = host.root("ps -efww")
+    assert [value for value in secrets(one) if value in lines] == []
+    now = one.root("ps -efww")
     assert "open-webui" in now
-    assert [value for value in secrets(host) if value in now] == []
+    assert [value for value in secrets(one) if value in now] == []
 
 
 @pytest.mark.parametrize(
@@ -106,57 +112,51 @@ def test_no_command_line_holds_a_secret(host: Host, loud: tuple[str, str]) -> No
     ],
 )
 def test_nothing_on_the_host_but_the_file_holds_a_secret(
-    host: Host, loud: tuple[str, str], place: str
+    one: Host, loud: tuple[str, str], place: str
 ) -> None:
     """The host searches itself, with the values read from a file: they are in no argument."""
     names = r"\|".join(SECRETS)
     needles = "/run/needles"
     found = f"sed -n 's/^\\({names}\\)=//p' {FILE}; cat {TOKEN_FILE}"
-    host.root(f"umask 077; {{ {found}; }} > {needles}")
-    assert host.root(f"wc -l < {needles}").strip() == "3"
-    found = host.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {needles} || true")
-    host.root(f"rm {needles}")
+    one.root(f"umask 077; {{ {found}; }} > {needles}")
+    assert one.root(f"wc -l < {needles}").strip() == "3"
+    found = one.root(f"{{ {place}; }} 2>/dev/null | grep -a -c -F -f {needles} || true")
+    one.root(f"rm {needles}")
     assert found.strip() == "0"
 
 
-def test_only_root_may_read_the_file(host: Host) -> None:
-    assert host.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
-    assert host.run(f"cat {FILE}").code != 0
-    assert host.root(f"stat -c '%a %U' {Path(FILE).parent}").split() == ["700", "root"]
+def test_only_root_may_read_the_file(one: Host) -> None:
+    assert one.root(f"stat -c '%a %U %G' {FILE}").split() == ["600", "root", "root"]
+    assert one.run(f"cat {FILE}").code != 0
+    assert one.root(f"stat -c '%a %U' {Path(FILE).parent}").split() == ["700", "root"]
 
 
 def test_each_host_has_values_of_its_own(deployed: Stack) -> None:
-    one, two = (secrets(host)[: len(SECRETS)] for host in deployed.hosts)
+    one, two = (made(host) for host in deployed.hosts)
     assert not set(one) & set(two)
 
 
-def test_the_values_are_those_that_open_webui_runs_with(host: Host) -> None:
+def test_the_values_are_those_that_open_webui_runs_with(one: Host) -> None:
     """Signing in with them works, and a stranger can't sign up."""
     sign_in = (
         f'. {FILE}; printf \'{{"email": "%s", "password": "%s"}}\''
         ' "$WEBUI_ADMIN_EMAIL" "$WEBUI_ADMIN_PASSWORD" |'
         " curl -fsS -d @- http://127.0.0.1:8080/api/v1/auths/signin"
     )
-    assert '"role": "admin"' in host.root(sign_in)
+    assert '"role": "admin"' in one.root(sign_in)
     stranger = '{"email": "a@b.c", "password": "x", "name": "x"}'
-    status = host.root(
+    status = one.root(
         "curl -s -o /dev/null -w '%{http_code}'"
         f" -d '{stranger}' http://127.0.0.1:8080/api/v1/auths/signup"
     )
     assert status == "403"
 
 
-def test_a_second_deploy_keeps_them(deployed: Stack, one: Host) -> None:
-    before = secrets(one)
-    assert deployed.good_deploy().changed == set()
-    assert secrets(one) == before
-
-
 def test_the_token_that_a_program_prints_is_for_those_who_fetch(
-    host: Host, loud: tuple[str, str], token: Path
+    one: Host, loud: tuple[str, str], token: Path
 ) -> None:
-    assert host.root(f"stat -c '%a %U %G' {TOKEN_FILE}").split() == ["640", "root", "lockstep"]
-    assert host.root(f"cat {TOKEN_FILE}") == token.read_text()
+    assert one.root(f"stat -c '%a %U %G' {TOKEN_FILE}").split() == ["640", "root", "lockstep"]
+    assert one.root(f"cat {TOKEN_FILE}") == token.read_text()
 
 
 def test_the_lock_and_this_machine_s_folder_hold_no_token(
@@ -168,24 +168,15 @@ def test_the_lock_and_this_machine_s_folder_hold_no_token(
     assert [path for path in ours if value.encode() in path.read_bytes()] == []
 
 
-def test_another_token_is_brought_and_restarts_nothing(
-    stack: Stack, loud: tuple[str, str], inventory: Path, token: Path
+def test_another_token_is_brought_and_all_else_stays(
+    stack: Stack, one: Host, loud: tuple[str, str], inventory: Path, token: Path
 ) -> None:
-    before = [start_times(host) for host in stack.hosts]
-    assert stack.good_deploy(inventory=inventory).changed == set()
+    """No unit starts anew, and what was made on the host is kept.
+
+    A deploy with the same token, and a program that fails: tests/operations/test_given_secrets.py.
+    """
+    before = start_times(one), made(one)
     token.write_text(token.read_text().strip() + "-newer\n")
-    assert stack.good_deploy(inventory=inventory).changed == {BROUGHT}
-    assert [host.root(f"cat {TOKEN_FILE}") for host in stack.hosts] == 2 * [token.read_text()]
-    assert [start_times(host) for host in stack.hosts] == before
-
-
-def test_a_program_that_fails_or_hangs_touches_no_host(
-    stack: Stack, loud: tuple[str, str], inventory: Path, token: Path
-) -> None:
-    program = token.parent / "program"
-    program.write_text(f"#!/bin/sh\ncat {token}\nexit 3\n")
-    done = stack.deploy("-y", "--debug", inventory=inventory)
-    assert done.code != 0 and token.read_text().strip() not in done.output
-    said = " ".join(done.output.split())
-    assert f"spark1: the command of hub_token gives no secret; found `{program}`" in said
-    assert "it ended with 3" in said and "Nothing was touched on any host." in said
+    assert stack.good_deploy(*ONE, inventory=inventory).changed == {BROUGHT}
+    assert one.root(f"cat {TOKEN_FILE}") == token.read_text()
+    assert (start_times(one), made(one)) == before

@@ -1,4 +1,4 @@
-"""`lockstep bench HOST` on a stand-in Spark: through SSH to its loopback, sound and broken."""
+"""`lockstep bench HOST` on a stand-in Spark: through SSH to its loopback."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from stack import Host, Stack
 
 PORT = 30001
-USUAL = {"empty_text": 0, "no_usage": 0}
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +20,6 @@ def hot(stack: Stack, first: object) -> Iterator[Host]:
     assert answer.code == 0, answer.text
     yield stack.one
     stack.one.switch("none")
-
-
-@pytest.fixture
-def knobs(hot: Host) -> Iterator[Any]:
-    """Turns knobs of the engine; as they were afterwards."""
-
-    def turn(**values: object) -> None:
-        data = shlex.quote(json.dumps(values))
-        hot.root(f"curl -fsS -d {data} http://127.0.0.1:{PORT}/standin/knob")
-
-    yield turn
-    turn(**USUAL)
 
 
 def test_the_hot_model_of_a_host_is_measured_by_its_lock(
@@ -62,26 +48,8 @@ def test_the_hot_model_of_a_host_is_measured_by_its_lock(
     assert "HTTP 400" in suites["vision"]["refused"]
 
 
-@pytest.mark.parametrize(
-    ("broken", "said"),
-    [
-        ({"empty_text": 1}, "empty text"),
-        ({"no_usage": 1}, "no usage"),
-    ],
-)
-def test_a_broken_engine_on_a_host_is_no_score(
-    stack: Stack, knobs: Any, tmp_path: Path, broken: dict[str, int], said: str
-) -> None:
-    knobs(**broken)
-    code, suites, shown = stack.bench(tmp_path / "r.json", "--suite", "decode")
-    assert code == 2, shown
-    assert (suites["decode"]["verdict"], suites["decode"]["summary"]) == ("suspect", {})
-    assert said in shown
-
-
-def test_somebody_else_in_the_engine_is_no_score(
-    stack: Stack, hot: Host, knobs: Any, tmp_path: Path
-) -> None:
+def test_somebody_else_in_the_engine_is_no_score(stack: Stack, hot: Host, tmp_path: Path) -> None:
+    """Engines that are broken: tests/unit/bench/test_ruler.py."""
     body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 20000, "ignore_eos": True}
     hot.root(
         "systemd-run --quiet --collect --unit=somebody curl -fsS -o /dev/null"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stack import Host, Stack, until
+from stack import INVENTORY, Host, Stack, until
 
 CAP = "/dev/nvidia-standin-cap"
 UNIT = "lockstep-gpu-cap.service"
@@ -33,13 +33,14 @@ def gpu(stack: Stack, first: object) -> Iterator[Callable[..., None]]:
 
 @pytest.fixture
 def capped(deployed: Stack) -> Iterator[Path]:
-    """Both hosts with a cap, and without one afterwards."""
+    """spark1 with a cap, and without one afterwards."""
+    one = ("-y", "--limit", "spark1")
     inventory = deployed.inventory("capped", gpu={"max_clock_mhz": 2100})
-    assert "Switch | Start what watches" in deployed.good_deploy(inventory=inventory).changed
+    assert "Switch | Start what watches" in deployed.good_deploy(*one, inventory=inventory).changed
     yield inventory
-    deployed.good_deploy()
-    for host in deployed.hosts:
-        assert host.root(f"ls {CAP} /etc/systemd/system/{UNIT} 2>/dev/null || true") == ""
+    deployed.good_deploy(*one)
+    left = f"ls {CAP} /etc/systemd/system/{UNIT} 2>/dev/null || true"
+    assert deployed.one.root(left) == ""
 
 
 def cap(host: Host) -> str:
@@ -54,45 +55,19 @@ def look(host: Host) -> list[str]:
     return found
 
 
-def named(stack: Stack, inventory: Path | None = None) -> list[tuple[str, str]]:
-    """Host and item of each difference of the GPU."""
-    options = {"inventory": inventory} if inventory else {}
-    found: list[dict[str, Any]] = json.loads(stack.diff("--json", **options).stdout)["differences"]
-    return [(each["host"], each["item"]) for each in found if each["kind"] == "gpu"]
-
-
-def test_a_cap_is_set_kept_and_lifted(
-    deployed: Stack, capped: Path, gpu: Callable[..., None]
-) -> None:
-    one, two = deployed.hosts
-    assert [cap(one), cap(two)] == ["2100", "2100"]
-    # The timer was stopped for this test.
-    assert deployed.good_deploy(inventory=capped).changed == {"Switch | Start what watches"}
-    assert deployed.good_deploy(inventory=capped).changed == set()
-    one.root("systemctl stop lockstep-wedge.timer")
-    gpu(*BUSY)
-    assert (look(one), named(deployed, capped)) == ([], [])
-    # Somebody lifts it by hand: named, and set again by the watch.
-    one.root("nvidia-smi -rgc")
-    assert named(deployed, capped) == [("spark1", "gpu-cap")]
-    assert (look(one), cap(one), named(deployed, capped)) == ([], "2100", [])
-    one.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
-    # A boot forgets it, and sets it again.
-    deployed.lab("cycle", two.name)
-    until(lambda: cap(two) == "2100", "the cap is back after a boot")
-    # Another cap comes into force with its deploy.
-    lower = deployed.inventory("lower", gpu={"max_clock_mhz": 1800})
-    deployed.good_deploy(inventory=lower)
-    assert [cap(one), cap(two)] == ["1800", "1800"]
+def named(stack: Stack, inventory: Path = INVENTORY) -> list[str]:
+    """The item of each difference of spark1's GPU."""
+    said = stack.diff("--json", "--limit", "spark1", inventory=inventory).stdout
+    found: list[dict[str, Any]] = json.loads(said)["differences"]
+    return [each["item"] for each in found if each["kind"] == "gpu"]
 
 
 def test_a_hot_gpu_is_named_while_it_is_hot(deployed: Stack, gpu: Callable[..., None]) -> None:
-    assert (look(deployed.one), named(deployed)) == ([], [])
     gpu(*BUSY, "--celsius", "93", "--slowed-by", "sw_thermal_slowdown")
     assert look(deployed.one) == ["gpu-hot"]
-    assert named(deployed) == [("spark1", "gpu-hot")]
+    assert named(deployed) == ["gpu-hot"]
     gpu()
-    assert (look(deployed.one), named(deployed)) == ([], [])
+    assert look(deployed.one) == []
 
 
 def test_a_slow_spark_is_named_and_a_busy_one_is_not(
@@ -110,9 +85,26 @@ def test_a_slow_spark_is_named_and_a_busy_one_is_not(
     one.root(f"curl -fsS -d '{{\"decode_rate\": 20}}' {KNOB}")
     gpu(*SLOW)
     assert [look(one), look(one)] == [[], ["gpu-slow"]]
-    assert named(deployed) == [("spark1", "gpu-slow")]
+    assert named(deployed) == ["gpu-slow"]
     one.root(f"curl -fsS -d '{{\"decode_rate\": 200}}' {KNOB}")
     gpu()
     until(lambda: look(one) == [], "tokens of a whole look come at the accepted speed")
     assert named(deployed) == []
     one.root(f"rm {ACCEPTED}")
+
+
+def test_a_cap_is_set_kept_and_lifted(
+    deployed: Stack, capped: Path, gpu: Callable[..., None]
+) -> None:
+    one = deployed.one
+    assert cap(one) == "2100"
+    gpu(*BUSY)
+    assert look(one) == []
+    # Somebody lifts it by hand: named, and set again by the watch.
+    one.root("nvidia-smi -rgc")
+    assert named(deployed, capped) == ["gpu-cap"]
+    assert (look(one), cap(one)) == ([], "2100")
+    one.logs("its cap of 2100 MHz is lost: set again", "-u lockstep-wedge")
+    # A boot forgets it, and sets it again.
+    deployed.lab("cycle", one.name)
+    until(lambda: cap(one) == "2100", "the cap is back after a boot")

@@ -1,6 +1,6 @@
 """Switches with faults thrown in: never two engines, never worse off without a reason.
 
-The long one is `make soak`. The seed is fixed, so that a failure can be seen again.
+The long one, on both hosts, is `make soak`. The seed is fixed, so that a failure can be seen again.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ import pytest
 import soaking
 from stack import Host, Stack
 
-SEED, SWITCHES = 8, 20
+# Of four thousand seeds the one with most kinds of faults in so few switches: five.
+SEED, SWITCHES = 618, 8
 # Only bounds a hang.
 LIMIT_S = 1200.0
 
 
 @pytest.fixture
-def quick_to_give_up(deployed: Stack) -> Iterator[Stack]:
-    """Hosts whose targets give up after seconds; as they were afterwards."""
-    deployed.good_deploy(inventory=soaking.inventory(deployed))
-    yield deployed
-    for host in deployed.hosts:
-        host.switch("none")
-    deployed.good_deploy()
+def quick_to_give_up(deployed: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
+    """A lab of one host, whose targets give up after seconds; as it was afterwards."""
+    one = ("-y", "--limit", "spark1")
+    deployed.good_deploy(*one, inventory=soaking.inventory(deployed))
+    with monkeypatch.context() as alone:
+        alone.setattr(deployed, "hosts", (deployed.one,))
+        yield deployed
+    deployed.one.switch("none")
+    deployed.good_deploy(*one)
 
 
 def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up: Stack) -> None:
@@ -31,7 +34,7 @@ def test_never_two_engines_and_never_worse_off_without_a_reason(quick_to_give_up
     print(counts.report())
     assert counts.violations == [], counts.report()
     assert counts.switches >= SWITCHES // 2
-    assert len(counts.faults) >= 3
+    assert len(counts.faults) >= 5
     assert counts.samples >= 10 * counts.rounds
 
 

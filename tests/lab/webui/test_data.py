@@ -57,13 +57,13 @@ def updating(host: Host) -> bool:
 
 @pytest.fixture(scope="module")
 def inventories(stack: Stack, first: object) -> Iterator[dict[str, Path]]:
-    """Name → inventory; both hosts run the older one, and chat; the shipped one afterwards."""
+    """Name → inventory of spark1 alone, with the older image, and chats; as it was afterwards."""
     tags = {"old": f"v{OLD}", "new": f"v{NEW}", "broken": "broken"}
     found = {
-        name: stack.inventory(name, webui={"image": f"{IMAGE}:{tag}"}) for name, tag in tags.items()
+        name: stack.inventory(name, webui={"image": f"{IMAGE}:{tag}"}, spark2=None)
+        for name, tag in tags.items()
     }
-    for host in stack.hosts:
-        host.root(f"systemctl stop {UNIT}; docker volume rm open-webui; rm -rf {RECORD} {COPIES}")
+    stack.one.root(f"systemctl stop {UNIT}; docker volume rm open-webui; rm -rf {RECORD} {COPIES}")
     stack.good_deploy(inventory=found["old"])
     say(stack.one, "of the old image")
     yield found
@@ -85,19 +85,17 @@ def test_a_broken_update_ends_with_the_old_image_and_its_chats(
     done = stack.deploy(inventory=inventories["broken"])
     assert done.code != 0
     assert "is back, with its data" in " ".join(done.output.split())
-    for host in stack.hosts:
-        assert version(host) == OLD
-        assert not updating(host)
+    assert version(stack.one) == OLD
+    assert not updating(stack.one)
     assert chats(stack.one) == {"of the old image"}
 
 
 def test_a_killed_update_is_done_or_taken_back_each_time(
     stack: Stack, inventories: dict[str, Path]
 ) -> None:
-    stack.good_deploy(inventory=inventories["old"])
     stack.start(inventory=inventories["new"]).kill_at("restart open-webui")
     until(lambda: not updating(stack.one), "the update has ended")
-    for _ in range(3):
+    for _ in range(2):
         stack.one.root(f"systemctl kill --signal=KILL {UNIT}; docker kill open-webui || true")
         until(lambda: stack.one.look(f"curl -fs {URL}/health").code == 0, "Open WebUI is up")
         assert chats(stack.one) == {"of the old image"}
@@ -123,13 +121,13 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
     assert chats(stack.one) == {"of the old image"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def backed_up(stack: Stack, inventories: dict[str, Path]) -> Iterator[Path]:
     """An inventory whose first Spark keeps its backups on the second too, deployed."""
     links = {f"{host.name}__fabric_address": address(host) for host in stack.hosts}
     found = stack.inventory(
         "backup",
-        webui={"image": f"{IMAGE}:v{OLD}"},
+        spark1__webui={"image": f"{IMAGE}:v{OLD}"},
         spark1__backup={"enabled": True, "to": ("twin",)},
         **links,
     )
@@ -158,7 +156,6 @@ def test_the_door_of_a_twin_is_for_backups_alone(stack: Stack, backed_up: Path) 
     assert one.run(f"sudo -n {here} lockstep-backup {address(two)} true").code != 0
     other = "-o UserKnownHostsFile=/dev/null"
     assert "Host key verification failed" in one.run(f"sudo -n ssh {other} spark2.lockstep").err
-    assert stack.good_deploy("-y", inventory=backed_up).changed == set()
 
 
 def test_a_wiped_host_has_its_chats_and_keys_again(stack: Stack, backed_up: Path) -> None:
