@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from stack import Host, Stack, until
+from stack import Deployed, Host, Stack, until
 
 IMAGE = "ghcr.io/spark-arena/dgx-vllm-eugr-nightly"
 UNIT = "vllm-qwen36.service"
@@ -36,17 +36,20 @@ while True:
     if said != was:
         print(now, said, flush=True)
     was = said
-    time.sleep(0.1)
+    time.sleep(0.3)
 """
+CUT_OFF = "/var/lib/lockstep-deploy/cut-off.json"
 OPERATION = "Services | Restart hot models, one host at a time"
-# Mistral's fallback is of qwen's first image, which would be in use in every generation.
-ALONE = {"mistral": {"fallback": None}}
+
+
+#: Host → times in which its API did not answer.
+Outages = dict[str, list[tuple[float, float]]]
 
 
 @contextmanager
-def watched(stack: Stack) -> Iterator[dict[str, list[tuple[float, float]]]]:
-    """Host → times in which its API did not answer, known at the end of the block."""
-    found: dict[str, list[tuple[float, float]]] = {}
+def watched(stack: Stack) -> Iterator[Outages]:
+    """When each host's API did not answer, known at the end of the block."""
+    found: Outages = {}
     for host in stack.hosts:
         run = "systemd-run --quiet --collect --unit=rolling-watch"
         run += f" --property=StandardOutput=append:{LOG} python3 -c {shlex.quote(WATCH)}"
@@ -65,7 +68,7 @@ def outages(log: str) -> list[tuple[float, float]]:
     return [(began, end) for (began, word), (end, _) in pairwise(ends) if word == "down"]
 
 
-def overlap(found: Mapping[str, list[tuple[float, float]]]) -> list[object]:
+def overlap(found: Outages) -> list[object]:
     """Pairs of outages on two hosts that have a moment in common."""
     one, two = found.values()
     return [(a, b) for a in one for b in two if a[0] < b[1] and b[0] < a[1]]
@@ -92,21 +95,9 @@ def version(host: Host) -> str:
 
 
 @pytest.fixture(scope="module")
-def inventories(stack: Stack) -> dict[str, Path]:
-    newer = {"image": f"{IMAGE}:2026110101"}
-    return {
-        "newer": stack.inventory("newer", targets={"qwen": newer, **ALONE}),
-        "broken": stack.inventory(
-            "broken", targets={"qwen": {"image": f"{IMAGE}:broken"}, **ALONE}
-        ),
-        "sglang": stack.inventory(
-            "sglang",
-            targets={
-                "qwen": newer,
-                "mistral": {"image": "docker.io/lmsysorg/sglang:v0.5.22", **ALONE["mistral"]},
-            },
-        ),
-    }
+def newer(stack: Stack) -> Path:
+    """An inventory with another image of qwen."""
+    return stack.inventory("newer", targets={"qwen": {"image": f"{IMAGE}:2026110101"}})
 
 
 @pytest.fixture(scope="module")
@@ -122,16 +113,19 @@ def hot(stack: Stack, first: object) -> Iterator[Stack]:
     stack.good_deploy()
 
 
-def test_one_host_serves_while_the_other_gets_the_new_image(
-    hot: Stack, inventories: dict[str, Path]
-) -> None:
-    seen = hot.deploy("--dry", inventory=inventories["newer"])
-    told, _, note = seen.closing.partition("Note: ")
-    assert told.strip().splitlines()[-2:] == [f"1. spark1: {UNIT}", f"2. spark2: {UNIT}"]
-    assert "has new entries" in " ".join(note.split())
+@pytest.fixture(scope="module")
+def rolled(hot: Stack, newer: Path) -> tuple[Deployed, Outages]:
+    """The deploy of the newer image, and when the hosts' APIs did not answer meanwhile."""
     assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
     with watched(hot) as found:
-        done = hot.good_deploy(inventory=inventories["newer"])
+        done = hot.good_deploy(inventory=newer)
+    return done, found
+
+
+def test_one_host_serves_while_the_other_gets_the_new_image(
+    hot: Stack, rolled: tuple[Deployed, Outages]
+) -> None:
+    done, found = rolled
     assert OPERATION in done.changed
     assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
     assert [len(times) for times in found.values()] == [1, 1]
@@ -139,14 +133,32 @@ def test_one_host_serves_while_the_other_gets_the_new_image(
     assert found["spark1"][0][1] <= found["spark2"][0][0]
 
 
+def test_an_image_that_is_slower_is_taken_back(hot: Stack, rolled: object) -> None:
+    slow = {"qwen": {"image": f"{IMAGE}:slow", "floor": {"not_below": "60 %"}}}
+    was = version(hot.one)
+    units = hot.one.root("sha256sum /etc/systemd/system/*.service")
+    # How a twin is spared: the next test.
+    done = hot.deploy("-y", "--limit", "spark1", inventory=hot.inventory("slow", targets=slow))
+    assert done.code == 1
+    assert hot.one.root("sha256sum /etc/systemd/system/*.service") == units
+    assert version(hot.one) == was
+    accepted = json.loads(hot.one.root(f"cat {ACCEPTED}"))
+    assert accepted["qwen"]["decode_tok_s"] > 50, "what there was before the deploy"
+    log = hot.one.root("cat /var/log/lockstep/jobs/rollout.log")
+    assert "below 60% of the accepted" in log
+    assert "the gate refused it; returning to what there was" in log
+    assert "qwen is hot again, as it was before this deploy" in " ".join(done.closing.split())
+    assert (hot.one.status()["hot"], hot.one.status()["problems"]) == ("qwen", [])
+
+
 def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_one_back(
-    hot: Stack, inventories: dict[str, Path]
+    hot: Stack, rolled: object, newer: Path
 ) -> None:
-    hot.good_deploy(inventory=inventories["newer"])
     before = everything(hot.two)
     units = hot.one.root("sha256sum /etc/systemd/system/*.service")
+    broken = hot.inventory("broken", targets={"qwen": {"image": f"{IMAGE}:broken"}})
     with watched(hot) as found:
-        done = hot.deploy(inventory=inventories["broken"])
+        done = hot.deploy(inventory=broken)
     assert done.code == 1
     assert everything(hot.two) == before
     assert found["spark2"] == []
@@ -161,7 +173,7 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
     # What is on the hosts is what the inventory before asked for: nothing is left to do but to say
     # what to fetch, that more has been resolved since, and that the failure is over.
     assert hot.one.show("lockstep-job-rollout.service", "ActiveState") == "failed"
-    assert hot.good_deploy(inventory=inventories["newer"]).changed <= {
+    assert hot.good_deploy(inventory=newer).changed <= {
         "Base | Write folders, programs and settings",
         "Services | Note the generation that begins",
         "Verify | Record this generation",
@@ -173,12 +185,12 @@ def test_an_image_that_never_serves_stops_at_the_first_host_which_gets_the_old_o
     assert hot.one.root("systemctl list-units --failed --no-legend --plain 'lockstep-*'") == ""
 
 
-def test_a_deploy_to_all_or_none_that_is_killed_is_taken_back_by_the_hosts_themselves(
-    hot: Stack,
+def test_a_way_back_for_all_or_none_that_is_killed_is_undone_by_the_hosts_and_then_fetches_nothing(
+    hot: Stack, rolled: object
 ) -> None:
-    hot.good_deploy()
     was = [files(host) for host in hot.hosts]
-    wanted = hot.inventory("all", targets={"qwen": {"image": f"{IMAGE}:2026110101"}}, rollout="all")
+    asked = len(list(hot.requests("registry")))
+    wanted = hot.inventory("all", rollout="all")
     killed = hot.start("-y", inventory=wanted)
     killed.says(r"\[spark1\].*qwen is hot with what was deployed")
     killed.kill()
@@ -195,56 +207,26 @@ def test_a_deploy_to_all_or_none_that_is_killed_is_taken_back_by_the_hosts_thems
     done = hot.good_deploy("-y", inventory=wanted)
     said = "cut off; this host returned to what it was before"
     assert len(re.findall(rf"the deploy before did not end well: .*{said}", done.output)) == 2
-    assert [version(host) for host in hot.hosts] == ["0.31.0", "0.31.0"]
-    assert "did not end well" not in hot.good_deploy(inventory=wanted).output
+    assert [version(host) for host in hot.hosts] == ["0.32.0", "0.32.0"]
+    # The next deploy has nothing to say of it.
+    assert [host.look(f"test -e {CUT_OFF}").code for host in hot.hosts] == [1, 1]
+    assert len(list(hot.requests("registry"))) == asked
 
 
-def test_gc_frees_what_two_generations_do_not_need_and_returning_fetches_nothing(
-    hot: Stack, inventories: dict[str, Path]
+def test_gc_frees_the_images_of_deploys_that_failed_and_keeps_those_of_two_generations(
+    hot: Stack, rolled: object
 ) -> None:
-    hot.good_deploy(inventory=inventories["newer"])
-    running = [host.show(UNIT, "InvocationID") for host in hot.hosts]
-    done = hot.good_deploy(inventory=inventories["sglang"])
-    # No hot model was concerned: nothing was restarted, and no host waited for another.
-    assert OPERATION not in done.changed
-    assert [host.show(UNIT, "InvocationID") for host in hot.hosts] == running
-    had = [images(host) for host in hot.hosts]
-    dry = hot.lockstep("gc", "--dry")
-    assert dry.code == 0, dry.text
-    assert [images(host) for host in hot.hosts] == had
-    freed = hot.lockstep("gc", "--yes")
+    # An image that came after the newest record may be of a deploy under way, and would stay: here
+    # the deploy before has written one.
+    running, had = hot.one.show(UNIT, "InvocationID"), images(hot.one)
+    freed = hot.lockstep("gc", "--yes", "--limit", "spark1")
     assert freed.code == 0, freed.text
-    for host, before in zip(hot.hosts, had, strict=True):
-        # Tests before may have left more that nobody needs.
-        gone = [name for name in before - images(host) if name.partition("@")[0].endswith(IMAGE)]
-        # The first image, and the one that never served.
-        assert len(gone) == 2
-        assert f"{host.name}: nothing to remove" in hot.lockstep("gc", "--dry").out
-    back = hot.good_deploy(inventory=inventories["newer"])
-    assert not {name for name in back.changed if name.startswith(("Images", "Weights"))}
-    assert [host.show(UNIT, "InvocationID") for host in hot.hosts] == running
-
-
-def test_an_image_that_is_slower_is_taken_back_and_its_twin_is_never_touched(hot: Stack) -> None:
-    slow = {"qwen": {"image": f"{IMAGE}:slow", "floor": {"not_below": "60 %"}}, **ALONE}
-    was = version(hot.one)
-    before = everything(hot.two)
-    units = hot.one.root("sha256sum /etc/systemd/system/*.service")
-    with watched(hot) as found:
-        done = hot.deploy(inventory=hot.inventory("slow", targets=slow))
-    assert done.code == 1
-    assert everything(hot.two) == before
-    assert found["spark2"] == []
-    assert hot.one.root("sha256sum /etc/systemd/system/*.service") == units
-    assert version(hot.one) == was
-    accepted = json.loads(hot.one.root(f"cat {ACCEPTED}"))
-    assert accepted["qwen"]["decode_tok_s"] > 50, "what there was before the deploy"
-    log = hot.one.root("cat /var/log/lockstep/jobs/rollout.log")
-    assert "below 60% of the accepted" in log
-    assert "the gate refused it; returning to what there was" in log
-    assert "qwen is hot again, as it was before this deploy" in " ".join(done.closing.split())
-    for host in hot.hosts:
-        assert (host.status()["hot"], host.status()["problems"]) == ("qwen", [])
+    # Tests before may have left more that nobody needs.
+    kept = [name for name in had & images(hot.one) if name.partition("@")[0].endswith(IMAGE)]
+    gone = [name for name in had - images(hot.one) if name.partition("@")[0].endswith(IMAGE)]
+    assert len(gone) == 2, "the slower image, and the one that never served"
+    assert len(kept) == 2, "that of the generation now, and of the one before"
+    assert hot.one.show(UNIT, "InvocationID") == running
 
 
 def images(host: Host) -> set[str]:
