@@ -125,7 +125,7 @@ def why_it_hangs(stack: Stack, screen: pyte.Screen) -> str:
     logs = sorted((Path.home() / ".local/state/lockstep/deploys").glob("*.log"))
     log = "\n".join(logs[-1].read_text(encoding="utf-8").splitlines()[-40:]) if logs else ""
     processes = "ps -eo pid,ppid,stat,etimes,wchan:20,args | cut -c1-200"
-    here = subprocess.run(processes, shell=True, capture_output=True, text=True, check=False)
+    here = subprocess.run(["sh", "-c", processes], capture_output=True, text=True, check=False)
     return "\n".join((shown, log, stack.one.look(processes).text, here.stdout))
 
 
