@@ -12,15 +12,21 @@ import pytest
 from stack import Host, Stack, until
 
 KNOBS = "/run/unified-memory"
+WEDGE = "/run/lockstep/wedge.json"
+RESTARTED_TWICE = f"""
+import json
+record = json.load(open({WEDGE!r}))
+record["deeds"] *= 2
+json.dump(record, open({WEDGE!r}, "w"))
+"""
 Variants = dict[str, dict[str, dict[str, Any]]]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def nothing_hot_afterwards(stack: Stack) -> Iterator[None]:
-    """Leave the hosts as the next tests expect them."""
+    """Leave spark1 as the next tests expect it."""
     yield
-    for host in stack.hosts:
-        host.switch("none")
+    stack.one.switch("none")
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +35,13 @@ def variants(stack: Stack, first: object) -> Variants:
     return stack.variants()
 
 
-def test_qwen_takes_over_with_exactly_the_recipes_words(host: Host, variants: Variants) -> None:
-    answer = host.switch("qwen")
-    assert answer.code == 0, answer.text
-    assert host.active() == {"vllm-qwen36.service"}
-    asked = variants[host.name]["qwen"]
-    record = host.get("http://127.0.0.1:30001/standin/argv")
+def test_qwen_takes_over_with_exactly_the_recipes_words(one: Host, variants: Variants) -> None:
+    shown = one.on_a_phone("qwen")
+    assert "qwen is hot, started in" in " ".join(shown)
+    assert [line for line in shown if len(line) > 40] == []
+    assert one.active() == {"vllm-qwen36.service"}
+    asked = variants[one.name]["qwen"]
+    record = one.get("http://127.0.0.1:30001/standin/argv")
     assert record["argv"] == asked["serve"]
     assert "--language-model-only" in record["argv"]
     assert value(record["argv"], "--port") == "30001"
@@ -47,82 +54,7 @@ def test_qwen_takes_over_with_exactly_the_recipes_words(host: Host, variants: Va
     assert asked["version"] == "0.32.0"
     assert value(record["argv"], "--moe-backend") == "marlin"
     assert record["environment"]["HF_HUB_OFFLINE"] == "1"
-    assert host.complete(30001, asked_name(host, 30001))["choices"][0]["message"]["content"]
-
-
-def test_starting_another_unit_by_systemctl_stops_the_hot_one(one: Host) -> None:
-    one.switch("qwen")
-    unit = "sglang-mistral4.service"
-    # Tests before may have started it as often as its start limit allows.
-    one.root(f"systemctl reset-failed {unit}; systemctl start {unit}")
-    assert one.active() == {unit}
-    assert one.status()["hot"] == "mistral"
-    assert one.root("docker ps --format '{{.Names}}'").split() == ["sglang-mistral4", "open-webui"]
-
-
-def test_mistral_was_started_with_exactly_the_recipes_words(host: Host, variants: Variants) -> None:
-    answer = host.switch("mistral")
-    assert answer.code == 0, answer.text
-    asked = variants[host.name]["mistral"]
-    record = host.get("http://127.0.0.1:30000/standin/argv")
-    assert record["argv"] == asked["serve"]
-    assert asked["environment"].items() <= record["environment"].items()
-    assert record["environment"]["HF_HUB_OFFLINE"] == "1"
-
-
-def test_none_stops_what_is_hot(one: Host) -> None:
-    shown = one.on_a_phone("qwen") + one.on_a_phone("none")
-    assert "qwen is hot, started in" in " ".join(shown)
-    assert shown[-1] == "no model is hot"
-    assert [line for line in shown if len(line) > 40] == []
-    assert one.active() == set()
-    assert one.switch("none").code == 0
-    assert one.status()["hot"] is None
-    assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
-
-
-def test_an_alias_script_switches_too(one: Host) -> None:
-    assert one.run("/data/scripts/llm/start-mistral.sh").code == 0
-    assert one.run("/data/scripts/llm/qwen36-switch-from-mistral.sh").code == 0
-    assert one.active() == {"vllm-qwen36.service"}
-    # A launcher that is run by hand switches; a second engine would freeze the machine.
-    assert one.run("/data/scripts/llm/sglang-mistral4-launch.sh").code == 0
-    assert one.active() == {"sglang-mistral4.service"}
-
-
-def test_wrong_use_says_what_is_known_and_changes_nothing(one: Host) -> None:
-    before = one.active()
-    answer = one.switch("qwne")
-    assert answer.code == 2
-    assert "qwne" in answer.err and "qwen" in answer.err
-    assert one.switch("qwen", "--now").code == 2
-    assert one.switch().code == 2
-    assert one.active() == before
-
-
-def test_a_failed_start_brings_the_old_model_back(stack: Stack, one: Host) -> None:
-    # To one without a fallback, which would start first.
-    assert one.switch("mistral").code == 0
-    knobs = "/run/unified-memory/standin-vllm.json"
-    one.root(f"""echo '{{"crash_while_loading": true}}' > {knobs}""")
-    try:
-        answer = one.switch("qwen")
-    finally:
-        one.root(f"rm {knobs}")
-    assert answer.code == 1
-    assert "mistral is hot again" in " ".join(answer.out.split())
-    assert one.active() == {"sglang-mistral4.service"}
-    assert one.show("lockstep-switch.service", "ActiveState") == "failed"
-    assert "failed unit" not in stack.diff("--limit", "spark1").stdout
-
-
-@pytest.fixture
-def knobs(one: Host) -> Iterator[Callable[[str, dict[str, object]], str]]:
-    """Turn knobs of a stand-in engine before its start; usual positions afterwards."""
-    yield lambda engine, values: one.root(
-        f"echo {shlex.quote(json.dumps(values))} > {KNOBS}/standin-{engine}.json"
-    )
-    one.root(f"rm -f {KNOBS}/standin-*.json")
+    assert one.complete(30001, asked_name(one, 30001))["choices"][0]["message"]["content"]
 
 
 def test_a_rehearsal_touches_nothing(one: Host) -> None:
@@ -153,11 +85,89 @@ def test_weights_that_are_not_whole_are_found_before_anything_is_stopped(one: Ho
     assert one.active() == before
 
 
-@pytest.mark.parametrize("deaf", [False, True])
-def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
-    one: Host, knobs: Callable[[str, dict[str, object]], str], deaf: bool
+def test_wrong_use_says_what_is_known_and_changes_nothing(one: Host) -> None:
+    before = one.active()
+    answer = one.switch("qwne")
+    assert answer.code == 2
+    assert "qwne" in answer.err and "qwen" in answer.err
+    assert one.switch("qwen", "--now").code == 2
+    assert one.switch().code == 2
+    assert one.active() == before
+
+
+def test_starting_another_unit_by_systemctl_stops_the_hot_one(one: Host) -> None:
+    assert one.switch("qwen").code == 0
+    unit = "sglang-mistral4.service"
+    # Tests before may have started it as often as its start limit allows.
+    one.root(f"systemctl reset-failed {unit}; systemctl start {unit}")
+    assert one.active() == {unit}
+    assert one.status()["hot"] == "mistral"
+    assert one.root("docker ps --format '{{.Names}}'").split() == ["sglang-mistral4", "open-webui"]
+
+
+def test_mistral_was_started_with_exactly_the_recipes_words(one: Host, variants: Variants) -> None:
+    answer = one.switch("mistral")
+    assert answer.code == 0, answer.text
+    asked = variants[one.name]["mistral"]
+    record = one.get("http://127.0.0.1:30000/standin/argv")
+    assert record["argv"] == asked["serve"]
+    assert asked["environment"].items() <= record["environment"].items()
+    assert record["environment"]["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_failed_start_brings_the_old_model_back(stack: Stack, one: Host) -> None:
+    # To one without a fallback, which would start first.
+    assert one.switch("mistral").code == 0
+    knobs = "/run/unified-memory/standin-vllm.json"
+    one.root(f"""echo '{{"crash_while_loading": true}}' > {knobs}""")
+    try:
+        answer = one.switch("qwen")
+    finally:
+        one.root(f"rm {knobs}")
+    assert answer.code == 1
+    assert "mistral is hot again" in " ".join(answer.out.split())
+    assert one.active() == {"sglang-mistral4.service"}
+    assert one.show("lockstep-switch.service", "ActiveState") == "failed"
+    assert "failed unit" not in stack.diff("--limit", "spark1").stdout
+
+
+@pytest.fixture
+def knobs(one: Host) -> Iterator[Callable[[str, dict[str, object]], str]]:
+    """Turn knobs of a stand-in engine before its start; usual positions afterwards."""
+    yield lambda engine, values: one.root(
+        f"echo {shlex.quote(json.dumps(values))} > {KNOBS}/standin-{engine}.json"
+    )
+    one.root(f"rm -f {KNOBS}/standin-*.json")
+
+
+def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(
+    stack: Stack, one: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
-    knobs("sglang", {"load_seconds": 60, "ignore_sigterm": deaf})
+    assert one.switch("mistral").code == 0
+    knobs("vllm", {"load_seconds": 600})
+    with ThreadPoolExecutor() as pool:
+        switched = pool.submit(one.switch, "qwen")
+        until(lambda: one.active() == {"vllm-qwen36.service"}, "spark1: qwen starts")
+        cancelled = stack.lockstep("switch", "cancel", "--limit", one.name)
+        assert cancelled.code == 0, cancelled.text
+        assert "mistral is hot again" in cancelled.out
+        assert switched.result().code == 5
+    found = one.status()
+    assert (found["hot"], found["problems"], found["last_switch"]) == ("mistral", [], None)
+    assert one.active() == {"sglang-mistral4.service"}
+    assert "no switch is under way" in " ".join(one.switch("cancel").text.split())
+
+
+def test_an_alias_script_switches_too(one: Host) -> None:
+    assert one.run("/data/scripts/llm/qwen36-switch-from-mistral.sh").code == 0
+    assert one.active() == {"vllm-qwen36.service"}
+
+
+def test_an_operator_who_stops_a_loading_model_does_not_make_it_failed(
+    one: Host, knobs: Callable[[str, dict[str, object]], str]
+) -> None:
+    # One that ends by itself: the start that is cancelled, above.
+    knobs("sglang", {"load_seconds": 60, "ignore_sigterm": True})
     unit = "sglang-mistral4.service"
     checking(one, unit)
     one.root(f"systemctl stop {unit}")
@@ -177,12 +187,14 @@ def test_a_check_that_somebody_ends_does_not_count_as_passed(
     assert found == "exit-code"
 
 
-def test_a_switch_that_is_killed_is_finished(
+def test_a_launcher_run_by_hand_switches_and_a_switch_that_is_killed_is_finished(
     one: Host, knobs: Callable[[str, dict[str, object]], str]
 ) -> None:
     knobs("sglang", {"load_seconds": 5})
+    # It starts no engine itself: a second one would freeze the machine.
+    launcher = "/data/scripts/llm/sglang-mistral4-launch.sh"
     with ThreadPoolExecutor() as pool:
-        switched = pool.submit(one.switch, "mistral")
+        switched = pool.submit(one.run, launcher)
         until(lambda: one.active() == {"sglang-mistral4.service"}, "spark1: mistral starts")
         one.root("systemctl kill --kill-whom=main -s KILL lockstep-switch.service")
         assert one.switch("wait").code == 137
@@ -192,51 +204,12 @@ def test_a_switch_that_is_killed_is_finished(
     assert "cut off (signal, killed by signal 9), then: mistral is hot" in found["last_switch"]
 
 
-def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(
-    stack: Stack, one: Host, knobs: Callable[[str, dict[str, object]], str]
-) -> None:
-    assert one.switch("qwen").code == 0
-    knobs("sglang", {"load_seconds": 600})
-    with ThreadPoolExecutor() as pool:
-        switched = pool.submit(one.switch, "mistral")
-        until(lambda: one.active() == {"sglang-mistral4.service"}, "spark1: mistral starts")
-        cancelled = stack.lockstep("switch", "cancel", "--limit", one.name)
-        assert cancelled.code == 0, cancelled.text
-        assert "qwen is hot again" in cancelled.out
-        assert switched.result().code == 5
-    found = one.status()
-    assert (found["hot"], found["problems"], found["last_switch"]) == ("qwen", [], None)
-    assert one.active() == {"vllm-qwen36.service"}
-    assert "no switch is under way" in " ".join(one.switch("cancel").text.split())
-
-
-def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Host) -> None:
-    """What lockstep-wedge.timer does every minute, done at once."""
-    assert one.show("lockstep-wedge.timer", "ActiveState") == "active"
-    assert one.switch("qwen").code == 0
-    unit = "vllm-qwen36.service"
-    one.root("rm -f /run/lockstep/wedge.json; systemctl stop lockstep-wedge.timer")
-    look = "python3 /usr/local/lib/lockstep wedge --token-wait 3"
-    try:
-        for _ in range(2):
-            pid = one.show(unit, "MainPID")
-            wedge(one)
-            assert "restarting" in one.root(f"{look}; {look}")
-            until(lambda pid=pid: one.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
-            assert one.switch("wait").code == 0
-        wedge(one)
-        assert "left down" in one.root(f"{look}; {look}")
-    finally:
-        one.root("systemctl start lockstep-wedge.timer")
-    found = one.status()
-    assert found["hot"] is None
-    assert "left it down: no token in" in found["targets"]["qwen"]["wedge"]
-
-
 def checking(host: Host, unit: str) -> str:
     """Start a unit that loads for long; the process that checks whether it has started."""
     # Tests before may have started it as often as its start limit allows.
-    host.root(f"systemctl reset-failed {unit}; systemctl start --no-block {unit}")
+    host.root(
+        f"systemctl stop {unit}; systemctl reset-failed {unit}; systemctl start --no-block {unit}"
+    )
     until(lambda: host.show(unit, "SubState") == "start-post", f"{host.name}: {unit} loads")
     pid = host.show(unit, "ControlPID")
     until(
@@ -244,29 +217,6 @@ def checking(host: Host, unit: str) -> str:
         f"{host.name}: {unit} is checked",
     )
     return pid
-
-
-def wedge(host: Host) -> None:
-    """Let the hot stand-in of vLLM stop generating in the middle of a request."""
-    chat = {
-        "model": asked_name(host, 30001),
-        "messages": [{"role": "user", "content": "x"}],
-        "ignore_eos": True,
-        "max_tokens": 10_000,
-    }
-    url = "http://127.0.0.1:30001"
-    host.root(
-        "systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json'"
-        f" -d {shlex.quote(json.dumps(chat))} {url}/v1/chat/completions"
-    )
-    until(
-        lambda: (
-            "num_requests_running"
-            in host.root(f"curl -fsS {url}/metrics | grep 'num_requests_running.* 1$' || true")
-        ),
-        f"{host.name}: the request runs",
-    )
-    host.root(f"curl -fsS -d '{{\"wedged\": true}}' {url}/standin/knob")
 
 
 def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
@@ -283,14 +233,15 @@ def test_an_account_without_the_rule_may_look_and_not_switch(one: Host) -> None:
         one.root("userdel --remove guest 2>&1")
 
 
-def value(argv: list[str], flag: str) -> str:
-    """The word after a flag."""
-    return argv[argv.index(flag) + 1]
-
-
-def asked_name(host: Host, port: int) -> str:
-    """The model's name in an engine's API."""
-    return str(host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"])
+def test_none_stops_what_is_hot(one: Host) -> None:
+    assert one.switch("mistral").code == 0
+    shown = one.on_a_phone("none")
+    assert shown[-1] == "no model is hot"
+    assert [line for line in shown if len(line) > 40] == []
+    assert one.active() == set()
+    assert one.switch("none").code == 0
+    assert one.status()["hot"] is None
+    assert one.root("docker ps --format '{{.Names}}'").split() == ["open-webui"]
 
 
 def test_no_other_account_holds_up_a_switch_or_a_job(one: Host) -> None:
@@ -327,4 +278,60 @@ def test_nobody_else_at_its_port_is_taken_for_an_engine(one: Host) -> None:
         assert one.active() == {"vllm-qwen36.service"}
     finally:
         one.root("systemctl stop eve")
-    assert one.switch("none").code == 0
+
+
+def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Host) -> None:
+    """What lockstep-wedge.timer does every minute, done at once."""
+    assert one.show("lockstep-wedge.timer", "ActiveState") == "active"
+    assert one.switch("qwen").code == 0
+    unit = "vllm-qwen36.service"
+    one.root(f"rm -f {WEDGE}; systemctl stop lockstep-wedge.timer")
+    look = "python3 /usr/local/lib/lockstep wedge --token-wait 3"
+    try:
+        pid = one.show(unit, "MainPID")
+        wedge(one)
+        assert "restarting" in one.root(f"{look}; {look}")
+        until(lambda: one.show(unit, "MainPID") not in (pid, "0"), "spark1: restarted")
+        assert one.switch("wait").code == 0
+        # As after two restarts; what it counts: tests/unit/onhost/switching/test_wedge.py.
+        one.root(f"python3 -c {shlex.quote(RESTARTED_TWICE)}")
+        wedge(one)
+        assert "left down" in one.root(f"{look}; {look}")
+    finally:
+        one.root("systemctl start lockstep-wedge.timer")
+    found = one.status()
+    assert found["hot"] is None
+    assert "left it down: no token in" in found["targets"]["qwen"]["wedge"]
+
+
+def wedge(host: Host) -> None:
+    """Let the hot stand-in of vLLM stop generating in the middle of a request."""
+    chat = {
+        "model": asked_name(host, 30001),
+        "messages": [{"role": "user", "content": "x"}],
+        "ignore_eos": True,
+        "max_tokens": 10_000,
+    }
+    url = "http://127.0.0.1:30001"
+    host.root(
+        "systemd-run --quiet --collect curl -s -m 300 -H 'Content-Type: application/json'"
+        f" -d {shlex.quote(json.dumps(chat))} {url}/v1/chat/completions"
+    )
+    until(
+        lambda: (
+            "num_requests_running"
+            in host.root(f"curl -fsS {url}/metrics | grep 'num_requests_running.* 1$' || true")
+        ),
+        f"{host.name}: the request runs",
+    )
+    host.root(f"curl -fsS -d '{{\"wedged\": true}}' {url}/standin/knob")
+
+
+def value(argv: list[str], flag: str) -> str:
+    """The word after a flag."""
+    return argv[argv.index(flag) + 1]
+
+
+def asked_name(host: Host, port: int) -> str:
+    """The model's name in an engine's API."""
+    return str(host.get(f"http://127.0.0.1:{port}/v1/models")["data"][0]["id"])
