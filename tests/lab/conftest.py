@@ -25,13 +25,13 @@ from stack import Deployed, Host, Stack
 #: worker is left with one of them when the others have ended.
 _FIRST = (
     *("deploy/test_deploy", "deploy/test_same_hosts"),
-    *("deploy/test_interrupted", "cluster/test_cluster_faults", "deploy/test_lock"),
-    *("deploy/test_one_deploy", "deploy/test_copying", "switching/test_switching"),
-    *("gateway/test_doors", "deploy/test_rolling", "deploy/test_artefacts", "deploy/test_proxy"),
-    *("drift/test_drift_is_named", "switching/test_real_engine", "switching/test_power"),
-    *("gateway/test_switching", "engines/test_llamacpp", "access/test_secrets"),
-    *("switching/test_gpu", "switching/test_switch_faults", "deploy/test_not_ours"),
-    *("switching/test_memory", "deploy/test_as_shipped", "webui/test_data"),
+    *("cluster/test_cluster_faults", "deploy/test_rolling", "webui/test_data"),
+    *("monitoring/test_monitoring", "deploy/test_lock", "gateway/test_doors"),
+    *("engines/test_llamacpp", "switching/test_power", "drift/test_drift_is_named"),
+    *("switching/test_switching", "access/test_tls", "deploy/test_interrupted"),
+    *("deploy/test_artefacts", "switching/test_gpu", "switching/test_real_engine"),
+    *("deploy/test_screen", "switching/test_switch_faults", "switching/test_memory"),
+    *("gateway/test_switching", "deploy/test_proxy", "access/test_open_engine"),
 )
 
 #: Leaves its lab as no other file wants it: building all engines again would take minutes.
