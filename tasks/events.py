@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import gevent
@@ -21,10 +22,15 @@ from lockstep.deploy.events import VARIABLE, Asks, Done, Event, Ready, Step, lin
 class _Listener:
     def __init__(self) -> None:
         self._answer: AsyncResult[Any] = AsyncResult()
-        gevent.spawn(self._hear)
+        # gevent has each program that is started here wait at its standard input. It would be this
+        # pipe, and this whole process would wait at it from then on.
+        heard = os.dup(sys.stdin.fileno())
+        with Path(os.devnull).open() as nothing:
+            os.dup2(nothing.fileno(), sys.stdin.fileno())
+        gevent.spawn(self._hear, heard)
 
-    def _hear(self) -> None:
-        for text in FileObject(sys.stdin.fileno(), "r", close=False):
+    def _hear(self, heard: int) -> None:
+        for text in FileObject(heard, "r"):
             self._answer.set(json.loads(text))
         # Nobody sees what goes on, nor can end it. Hosts know a deploy whose process is gone; an
         # orderly end could wait for the step that is under way.
