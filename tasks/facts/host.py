@@ -67,11 +67,13 @@ def ask_together(wanted: Iterable[str], of: Any = None) -> dict[str, Any]:
     of = of or ctx_host.get()
     now = time.monotonic()
     fresh = {reader: answer for reader, (at, answer) in _known(of).items() if now - at < FRESH_S}
-    stale = {reader for reader in wanted if reader not in fresh}
+    stale = [reader for reader in wanted if reader not in fresh]
     if not stale:
         return fresh
-    beside = stale if stale.isdisjoint(_USUAL) else stale.union(_USUAL) - set(fresh)
-    questions = {reader: asked for reader, asked in _questions[of].items() if reader in beside}
+    every = _questions[of]
+    usual = [reader for reader in _USUAL if reader in every and reader not in fresh]
+    beside = [] if set(stale).isdisjoint(_USUAL) else usual
+    questions = {reader: every[reader] for reader in (*stale, *beside)}
     return {**fresh, **_demand(of, questions, stale)}
 
 
@@ -140,6 +142,11 @@ def _ask(of: Any, questions: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
             return {}, {}
         except (TimeoutError, OSError, SSHException) as fault:
             log_host_command_error(of, fault, timeout=arguments["_timeout"])
+            if isinstance(fault, TimeoutError):
+                report.of(of.name).reason = (
+                    f"it has not said within {arguments['_timeout']} s what it is. "
+                    "Remedy: look there what hangs (ps -ef, dmesg), and deploy again."
+                )
             _give_up(of)
             return {}, {}
     try:

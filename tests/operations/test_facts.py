@@ -143,7 +143,7 @@ def test_a_probe_that_fails_fails_its_host_when_it_is_wanted(
 
 
 def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> None:
-    host = Host({"units": 1, "packages": 2})
+    host = Host({"units": 1, "packages": 2}, name="unanswering")
     failed: list[Any] = []
 
     def silent(*_: Any, **arguments: Any) -> Any:
@@ -158,6 +158,7 @@ def test_a_host_that_does_not_answer_fails(caplog: pytest.LogCaptureFixture) -> 
     assert failed == [{host}, {host}]
     assert "cannot be asked" in caplog.text
     assert f"timed out after {facts.ANSWER_S}s" in caplog.text
+    assert "Remedy: look there what hangs" in report.of("unanswering").reason
 
 
 @pytest.mark.parametrize("active", [True, False])

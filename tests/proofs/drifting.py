@@ -95,7 +95,7 @@ class Planter:
         return said.differences
 
     def planted(self, plants: Sequence[Plant]) -> tuple[Difference, ...]:
-        """What a diff says of kinds of drift that one reader tells; they are gone afterwards."""
+        """Differences with kinds of drift that one reader tells; they are gone afterwards."""
         for plant in plants:
             self.shell(plant.shell)
         found = self.differences(reader(plants[0].kind))

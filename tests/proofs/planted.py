@@ -618,7 +618,7 @@ PLANTS: dict[str, Plant] = {
     ),
 }
 
-#: What hides others, or makes them impossible: planted by themselves, or last.
+#: Plants that hide others, or make them impossible: each is planted by itself.
 ALONE = ("a driver that does not answer", "a weight that is gone", "a link to another generation")
 
 

@@ -62,7 +62,7 @@ def test_without_the_rules_both_ports_are_open(deployed: Stack) -> None:
 
 
 def test_after_a_power_cut_the_rules_are_there_before_anybody_logs_in(deployed: Stack) -> None:
-    """And what Docker adds to the kernel's own, when it starts after them, opens nothing."""
+    """Docker starts after them, and the rules that it adds open nothing."""
     deployed.lab("cycle", deployed.one.name)
     strays_listen(deployed.one)
     assert reached(deployed) == CLOSED

@@ -51,8 +51,8 @@ def loud(stack: Stack, first: Deployed, inventory: Path, token: Path) -> tuple[s
     return done.output, "\n".join(seen)
 
 
-def made(host: Host) -> list[str]:
-    """What was made on the host, read as only root can."""
+def generated_secrets(host: Host) -> list[str]:
+    """The secrets of Open WebUI that the host made, read as only root can."""
     lines = host.root(f"cat {FILE}").splitlines()
     found = [line.partition("=")[2] for line in lines if line.partition("=")[0] in SECRETS]
     assert len(found) == len(SECRETS) and all(len(value) >= 20 for value in found)
@@ -60,10 +60,10 @@ def made(host: Host) -> list[str]:
 
 
 def secrets(host: Host) -> list[str]:
-    """Those, and the token."""
+    """Those, and the token that the deploy brought."""
     token = host.root(f"cat {TOKEN_FILE}").strip()
     assert len(token) >= 20
-    return [*made(host), token]
+    return [*generated_secrets(host), token]
 
 
 def start_times(host: Host) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_only_root_may_read_the_file(one: Host) -> None:
 
 
 def test_each_host_has_values_of_its_own(deployed: Stack) -> None:
-    one, two = (made(host) for host in deployed.hosts)
+    one, two = (generated_secrets(host) for host in deployed.hosts)
     assert not set(one) & set(two)
 
 
@@ -175,8 +175,8 @@ def test_another_token_is_brought_and_all_else_stays(
 
     A deploy with the same token, and a program that fails: tests/operations/test_given_secrets.py.
     """
-    before = start_times(one), made(one)
+    before = start_times(one), generated_secrets(one)
     token.write_text(token.read_text().strip() + "-newer\n")
     assert stack.good_deploy(*ONE, inventory=inventory).changed == {BROUGHT}
     assert one.root(f"cat {TOKEN_FILE}") == token.read_text()
-    assert (start_times(one), made(one)) == before
+    assert (start_times(one), generated_secrets(one)) == before

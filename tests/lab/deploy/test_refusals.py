@@ -43,7 +43,7 @@ MENDED = (
 
 
 class Refused(NamedTuple):
-    """What two refused deploys said, and whether both hosts were afterwards as before.
+    """Two refused deploys, and whether both hosts were afterwards as before.
 
     Attributes:
         broken: To two broken hosts.

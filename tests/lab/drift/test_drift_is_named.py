@@ -24,7 +24,7 @@ ELSEWHERE = ("an installation that was cut off", "a tool that was uninstalled")
 
 @pytest.fixture(scope="module")
 def answer(stack: Stack, first: Deployed) -> dict[str, Any]:
-    """What a diff said before, of each plant on the second host, and after."""
+    """Differences before, of each plant on the second host, and after."""
     assert first.code == 0, first.output[-8000:]
     program = REPOSITORY / "tests/proofs/drifting.py"
     done = subprocess.run(

@@ -307,19 +307,19 @@ def test_a_tool_is_called_whole_and_streamed(clients: Clients) -> None:
         "function": {"name": "look", "parameters": WHERE, "strict": True},
     }
 
-    def asked(**more: Any) -> Any:
+    def complete(**more: Any) -> Any:
         return clients.openai().chat.completions.create(
             model="strict", messages=ASKED, max_tokens=64, temperature=0, tools=[tool], **more
         )
 
-    (call,) = clients.run(lambda: asked(tool_choice=named).choices[0].message.tool_calls)
+    (call,) = clients.run(lambda: complete(tool_choice=named).choices[0].message.tool_calls)
     assert (call.function.name, json.loads(call.function.arguments)) == ("look", {"city": "Rome"})
-    pieces = clients.run(lambda: list(asked(tool_choice=named, stream=True)))
+    pieces = clients.run(lambda: list(complete(tool_choice=named, stream=True)))
     calls = [call for piece in pieces for call in piece.choices[0].delta.tool_calls or ()]
     assert [call.function.name for call in calls if call.function.name] == ["look"]
     assert json.loads("".join(call.function.arguments or "" for call in calls)) == {"city": "Rome"}
     # Left to itself it talks.
-    assert clients.run(lambda: asked().choices[0].message.content)
+    assert clients.run(lambda: complete().choices[0].message.content)
 
 
 def test_a_tool_is_called_in_a_message(clients: Clients) -> None:

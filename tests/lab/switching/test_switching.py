@@ -281,7 +281,7 @@ def test_nobody_else_at_its_port_is_taken_for_an_engine(one: Host) -> None:
 
 
 def test_a_wedged_engine_is_restarted_and_then_left_down_with_the_reason(one: Host) -> None:
-    """What lockstep-wedge.timer does every minute, done at once."""
+    """The work of lockstep-wedge.timer, which comes every minute, is done at once."""
     assert one.show("lockstep-wedge.timer", "ActiveState") == "active"
     assert one.switch("qwen").code == 0
     unit = "vllm-qwen36.service"
