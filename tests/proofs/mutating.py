@@ -1,0 +1,311 @@
+"""Changes the product in one place at a time, drawn by a seed: a test must go red.
+
+A mutant negates a condition, swaps a comparison, flips or moves a constant, returns nothing, leaves
+a call out, or leaves a line of a template out. For each one the tests run that are nearest to its
+file: those that import it, those of its name and its folder, then those of its importers. Golden
+files are left out, because they would notice any edit. A red test counts only if it is green
+without the mutant. The exit code is 1 where a mutant escaped.
+
+    make mutants [COUNT=60] [SEED=1]
+    python tests/proofs/mutating.py [--count 60] [--seed 1] [--record FILE] [--again FILE] [PATH...]
+
+`--record` keeps each verdict as it comes, and a later call goes on there. `--again` takes the
+mutants of such a record: what was caught before must be caught again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from queue import SimpleQueue
+
+import run_record
+
+HERE = Path(__file__).resolve().parents[2]
+PRODUCT = ("lockstep", "tasks", "templates")
+TESTS = ("tests/unit", "tests/operations", "tests/render")
+#: Test files of one mutant; the nearest come first.
+_MOST_FILES = 24
+#: The tests of one mutant take less than a minute here; a mutant that makes them hang is caught.
+_LIMIT_S = 600.0
+_OPPOSITE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.In: "not in",
+    ast.NotIn: "in",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+}
+#: What a caller that asks for the truth takes for None.
+_NOTHING = ("return", "None", "False", "0", "''", "[]", "()", "{}")
+_COMMENT = re.compile(r"\s*($|#|\{#|\{%)")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One changed place: the `nth` time that `old` stands in the file, `new` stands there."""
+
+    file: str
+    old: str
+    new: str
+    nth: int
+    #: The test that failed; empty while none ran, "escaped" if all were green.
+    verdict: str = ""
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        """What makes it the same mutant in another tree."""
+        return self.file, self.old, self.new, self.nth
+
+    def applied(self, text: str) -> str:
+        """The file's text with the mutant in it; ValueError if its place is not there."""
+        parts = text.split(self.old)
+        if len(parts) <= self.nth + 1:
+            raise ValueError(f"{self.file} does not have this text any more: {self.old}")
+        before = self.old.join(parts[: self.nth + 1])
+        return before + self.new + self.old.join(parts[self.nth + 1 :])
+
+
+def mutants_of(file: str, text: str) -> list[Mutant]:
+    """Every mutant of one file."""
+    edits = _edits_of_python(text) if file.endswith(".py") else _edits_of_template(text)
+    found = []
+    for begin, end, new in edits:
+        # Whole lines are kept, so that a person can read a record and find the place.
+        first = text.rfind("\n", 0, begin) + 1
+        last = text.find("\n", end)
+        old = text[first : last if last >= 0 else len(text)]
+        changed = text[first:begin] + new + text[end : first + len(old)]
+        found.append(Mutant(file, old, changed, text[:first].count(old)))
+    return found
+
+
+def _edits_of_template(text: str) -> Iterator[tuple[int, int, str]]:
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if not _COMMENT.match(line):
+            yield at, at + len(line.rstrip("\n")), ""
+        at += len(line)
+
+
+def _edits_of_python(text: str) -> Iterator[tuple[int, int, str]]:
+    starts = [0]
+    raw = text.encode()
+    for line in raw.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+
+    def span(node: ast.expr | ast.stmt) -> tuple[int, int]:
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        ends = (
+            starts[node.lineno - 1] + node.col_offset,
+            starts[node.end_lineno - 1] + node.end_col_offset,
+        )
+        begin, end = (len(raw[:each].decode()) for each in ends)
+        return begin, end
+
+    for node in _code(ast.parse(text)):
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            yield *span(node.test), f"(not ({ast.unparse(node.test)}))"
+        elif isinstance(node, ast.Compare) and len(node.ops) == 1:
+            left, right = ast.unparse(node.left), ast.unparse(node.comparators[0])
+            yield *span(node), f"({left} {_OPPOSITE[type(node.ops[0])]} {right})"
+        elif isinstance(node, ast.BoolOp):
+            word = " or " if isinstance(node.op, ast.And) else " and "
+            yield *span(node), f"({word.join(f'({ast.unparse(each)})' for each in node.values)})"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield *span(node), str(not node.value)
+        elif isinstance(node, ast.Constant) and type(node.value) is int:
+            yield *span(node), str(node.value + 1)
+        elif isinstance(node, ast.Return) and ast.unparse(node.value or node) not in _NOTHING:
+            yield *span(node), "return None"
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            yield *span(node), "pass"
+
+
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    """Nodes that do something when the program runs, each once; no types, no text of f-strings."""
+    yield node
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list", "type_params"):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST) and not isinstance(child, ast.JoinedStr):
+                yield from _code(child)
+
+
+def draw(paths: list[str], seed: int, count: int) -> list[Mutant]:
+    """So many mutants of these files, the same ones for the same tree and seed."""
+    every = [
+        mutant
+        for path in sorted(_files(paths))
+        for mutant in mutants_of(path, (HERE / path).read_text())
+    ]
+    return random.Random(seed).sample(every, min(count, len(every)))
+
+
+def _files(paths: list[str]) -> Iterator[str]:
+    for path in paths:
+        found = [HERE / path] if (HERE / path).is_file() else sorted((HERE / path).rglob("*"))
+        if not found:
+            sys.exit(f"{path}: no such file or folder in {HERE}")
+        for each in found:
+            if each.suffix in (".py", ".j2") and each.is_file():
+                yield str(each.relative_to(HERE))
+
+
+class Nearness:
+    """Which test files are near a file of the product."""
+
+    def __init__(self) -> None:
+        every = [*_files(list(PRODUCT)), *_files(["tests"])]
+        self._tests = sorted(file for file in every if file.startswith(TESTS) and "/test_" in file)
+        self._text = {file: (HERE / file).read_text() for file in every}
+        self._imports = {
+            file: self._names(text) for file, text in self._text.items() if file.endswith(".py")
+        }
+
+    @staticmethod
+    def _names(text: str) -> set[str]:
+        names = set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+        return names
+
+    def tests(self, file: str) -> list[str]:
+        """The test files to run, the nearest first."""
+        stem = Path(file).name.split(".")[0]
+        found = [test for test in self._tests if Path(test).stem == f"test_{stem}"]
+        if file.endswith(".py"):
+            room = Path(file).parent.relative_to(Path(file).parts[0])
+            folder = "tests/operations" if file.startswith("tasks/") else f"tests/unit/{room}"
+            near, seen = {file}, {file}
+            while near and len(set(found)) < _MOST_FILES:
+                modules = {each.removesuffix(".py").replace("/", ".") for each in near}
+                # A helper of tests is imported by its name alone.
+                modules |= {Path(each).stem for each in near if each.startswith("tests/")}
+                near = {each for each, names in self._imports.items() if names & modules} - seen
+                seen |= near
+                found += sorted(near & set(self._tests))
+                found += [each for each in self._tests if str(Path(each).parent) == folder]
+        else:
+            found += [test for test in self._tests if Path(file).name in self._text[test]]
+            found += [test for test in self._tests if test.startswith("tests/render/")]
+        return list(dict.fromkeys(found))[:_MOST_FILES]
+
+
+class Judge:
+    """Runs tests in copies of the tree, a copy for each worker."""
+
+    def __init__(self, folder: Path, copies: int) -> None:
+        self._nearness = Nearness()
+        self._free: SimpleQueue[Path] = SimpleQueue()
+        ignored = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
+        for number in range(copies):
+            tree = folder / str(number)
+            shutil.copytree(HERE, tree, symlinks=True, ignore=ignored)
+            self._free.put(tree)
+
+    def judged(self, mutant: Mutant) -> Mutant:
+        """The mutant with its verdict."""
+        tests = self._nearness.tests(mutant.file)
+        tree = self._free.get()
+        path = tree / mutant.file
+        whole = path.read_text()
+        try:
+            try:
+                path.write_text(mutant.applied(whole))
+            except ValueError:
+                return replace(mutant, verdict="gone")
+            red = self._red(tests, tree)
+            path.write_text(whole)
+            if "::" in red and (again := self._red([red], tree)):
+                red = f"red without the mutant, too: {again}"
+        finally:
+            path.write_text(whole)
+            self._free.put(tree)
+        return replace(mutant, verdict=red or "escaped")
+
+    def _red(self, tests: list[str], tree: Path) -> str:
+        """The first test that fails; another word if none could run or they had no end."""
+        argv = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
+        try:
+            done = subprocess.run(
+                [*argv, "-n0", "-k", "not golden", f"--basetemp={tree}.tmp", *tests],
+                cwd=tree,
+                # The copy, not the checkout that is installed.
+                env={**os.environ, "PYTHONPATH": str(tree)},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_LIMIT_S,
+            )
+        except subprocess.TimeoutExpired:
+            return "no end"
+        if done.returncode in (0, 5):
+            return ""
+        for line in done.stdout.splitlines():
+            if line.startswith("FAILED "):
+                return line.removeprefix("FAILED ").partition(" - ")[0]
+        return f"pytest ended with {done.returncode}"
+
+
+def main() -> int:
+    """Judge the mutants and print a line for each."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("paths", nargs="*", metavar="PATH", help="files or folders of the product")
+    parser.add_argument("--count", type=int, default=60, help="how many mutants; 60")
+    parser.add_argument("--seed", type=int, default=1, help="draws the same ones again; 1")
+    parser.add_argument("--record", type=Path, help="keep verdicts here; go on after a cut")
+    parser.add_argument("--again", type=Path, help="take the mutants of this record")
+    parser.add_argument("--list", action="store_true", help="only show the mutants")
+    args = parser.parse_args()
+    before = {each.place: each for each in run_record.read(args.again, Mutant)}
+    mutants = list(before.values()) or draw(args.paths or list(PRODUCT), args.seed, args.count)
+    if args.list:
+        for mutant in mutants:
+            print(_described(mutant))
+        return 0
+    done = {each.place: each for each in run_record.read(args.record, Mutant)}
+    left = [replace(each, verdict="") for each in mutants if each.place not in done]
+    workers = min(4, os.cpu_count() or 1)
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
+        judge = Judge(Path(folder), workers)
+        for mutant in pool.map(judge.judged, left):
+            run_record.add(args.record, mutant)
+            done[mutant.place] = mutant
+            print(f"{mutant.verdict}\n{_described(mutant)}", flush=True)
+    escaped = [done[each.place] for each in mutants if done[each.place].verdict == "escaped"]
+    lost = [each for each in escaped if before and before[each.place].verdict != "escaped"]
+    print(f"{len(mutants)} mutants, {len(escaped)} escaped")
+    if before:
+        print(f"{len(lost)} of them were caught before")
+    for mutant in escaped:
+        print(f"ESCAPED {_described(mutant)}", file=sys.stderr)
+    return 1 if (lost if before else escaped) else 0
+
+
+def _described(mutant: Mutant) -> str:
+    old, new = (" ".join(text.split()) for text in (mutant.old, mutant.new))
+    return f"  {mutant.file}\n    - {old}\n    + {new}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
