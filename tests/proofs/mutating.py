@@ -262,8 +262,8 @@ class Judge:
         if done.returncode in (0, 5):
             return ""
         for line in done.stdout.splitlines():
-            if line.startswith("FAILED "):
-                return line.removeprefix("FAILED ").partition(" - ")[0]
+            if line.startswith(("FAILED ", "ERROR ")):
+                return line.partition(" ")[2].partition(" - ")[0]
         return f"pytest ended with {done.returncode}"
 
 
