@@ -11,14 +11,14 @@ APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netpl
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: deploy test lint check unit-tests guards lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
+.PHONY: deploy test lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
 	@echo "make deploy INVENTORY=inventories/spark.py    deploy to your Sparks"
-	@echo "make check                                    lint, types, the quick tests: under two minutes"
+	@echo "make check                                    lint, types, the quick tests near what you changed"
 	@echo "make test                                     everything that CI runs"
-	@echo "make guards                                   remove each guard, see its test fail"
+	@echo "make mutants [COUNT=60] [SEED=1]              change the product at random, see a test fail, about an hour"
 	@echo "make soak                                     300 switches with faults, 25 to 40 minutes"
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
 	@echo "make cluster-faults                           every fault on each rank of a cluster"
@@ -45,9 +45,12 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-check: export ONLY := -m "not slow"
+# The loop of a day: what is near the files that differ from origin/main, or from the last commit.
 check: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint unit-tests
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint near-tests
+
+near-tests: $(STAMP)
+	$(PYTEST) --dist worksteal -m "not slow" $$($(BIN)/python tests/nearest_tests.py)
 
 # More workers than cores: some wait for agents and time-outs while others use the processor.
 PYTEST = $(BIN)/pytest -q --durations=10 -n $(shell expr $$(nproc) + 1)
@@ -67,8 +70,9 @@ lab-parts: $(STAMP)
 test: $(STAMP)
 	$(MAKE) --no-print-directory --jobs=3 --output-sync=line lab-tests lint unit-tests
 
-guards: $(STAMP)
-	$(BIN)/python tests/guards_removed.py
+COUNT ?= 60
+mutants: $(STAMP)
+	$(BIN)/python tests/proofs/mutating.py --count $(COUNT) $(if $(SEED),--seed $(SEED))
 
 soak: $(STAMP)
 	$(BIN)/python tests/proofs/soaking.py

@@ -2,15 +2,15 @@
 
 A mutant negates a condition, swaps a comparison, flips or moves a constant, returns nothing, leaves
 a call out, or leaves a line of a template out. For each one the tests run that are nearest to its
-file: those that import it, those of its name and its folder, then those of its importers. Golden
-files are left out, because they would notice any edit. A red test counts only if it is green
-without the mutant. The exit code is 1 where a mutant escaped.
+file (`tests/nearest_tests.py`). Golden files are left out, because they would notice any
+edit. A red test counts only if it is green without the mutant. Some mutants change nothing that
+anybody would notice, so one that escapes is a question, no fault.
 
     make mutants [COUNT=60] [SEED=1]
     python tests/proofs/mutating.py [--count 60] [--seed 1] [--record FILE] [--again FILE] [PATH...]
 
 `--record` keeps each verdict as it comes, and a later call goes on there. `--again` takes the
-mutants of such a record: what was caught before must be caught again.
+mutants of such a record: the exit code is 1 where one escapes that was caught before.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from queue import SimpleQueue
 import run_record
 
 HERE = Path(__file__).resolve().parents[2]
+sys.path.append(str(HERE / "tests"))
+from nearest_tests import NearestTests  # noqa: E402
+
 PRODUCT = ("lockstep", "tasks", "templates")
-TESTS = ("tests/unit", "tests/operations", "tests/render")
-#: Test files of one mutant; the nearest come first.
-_MOST_FILES = 24
 #: The tests of one mutant take less than a minute here; a mutant that makes them hang is caught.
 _LIMIT_S = 600.0
 _OPPOSITE: dict[type[ast.cmpop], str] = {
@@ -168,54 +168,11 @@ def _files(paths: list[str]) -> Iterator[str]:
                 yield str(each.relative_to(HERE))
 
 
-class Nearness:
-    """Which test files are near a file of the product."""
-
-    def __init__(self) -> None:
-        every = [*_files(list(PRODUCT)), *_files(["tests"])]
-        self._tests = sorted(file for file in every if file.startswith(TESTS) and "/test_" in file)
-        self._text = {file: (HERE / file).read_text() for file in every}
-        self._imports = {
-            file: self._names(text) for file, text in self._text.items() if file.endswith(".py")
-        }
-
-    @staticmethod
-    def _names(text: str) -> set[str]:
-        names = set()
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                names |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
-        return names
-
-    def tests(self, file: str) -> list[str]:
-        """The test files to run, the nearest first."""
-        stem = Path(file).name.split(".")[0]
-        found = [test for test in self._tests if Path(test).stem == f"test_{stem}"]
-        if file.endswith(".py"):
-            room = Path(file).parent.relative_to(Path(file).parts[0])
-            folder = "tests/operations" if file.startswith("tasks/") else f"tests/unit/{room}"
-            near, seen = {file}, {file}
-            while near and len(set(found)) < _MOST_FILES:
-                modules = {each.removesuffix(".py").replace("/", ".") for each in near}
-                # A helper of tests is imported by its name alone.
-                modules |= {Path(each).stem for each in near if each.startswith("tests/")}
-                near = {each for each, names in self._imports.items() if names & modules} - seen
-                seen |= near
-                found += sorted(near & set(self._tests))
-                found += [each for each in self._tests if str(Path(each).parent) == folder]
-        else:
-            found += [test for test in self._tests if Path(file).name in self._text[test]]
-            found += [test for test in self._tests if test.startswith("tests/render/")]
-        return list(dict.fromkeys(found))[:_MOST_FILES]
-
-
 class Judge:
     """Runs tests in copies of the tree, a copy for each worker."""
 
     def __init__(self, folder: Path, copies: int) -> None:
-        self._nearness = Nearness()
+        self._nearest = NearestTests()
         self._free: SimpleQueue[Path] = SimpleQueue()
         ignored = shutil.ignore_patterns(".venv", ".git", "*.egg-info", "__pycache__")
         for number in range(copies):
@@ -225,7 +182,7 @@ class Judge:
 
     def judged(self, mutant: Mutant) -> Mutant:
         """The mutant with its verdict."""
-        tests = self._nearness.tests(mutant.file)
+        tests = self._nearest.of(mutant.file)
         tree = self._free.get()
         path = tree / mutant.file
         whole = path.read_text()
@@ -298,8 +255,8 @@ def main() -> int:
     if before:
         print(f"{len(lost)} of them were caught before")
     for mutant in escaped:
-        print(f"ESCAPED {_described(mutant)}", file=sys.stderr)
-    return 1 if (lost if before else escaped) else 0
+        print(f"escaped{', and was caught before' if mutant in lost else ''}\n{_described(mutant)}")
+    return 1 if lost else 0
 
 
 def _described(mutant: Mutant) -> str:

@@ -1,0 +1,104 @@
+"""Which test files are near a file: those of its name, its importers, its folder, and so on.
+
+    python tests/nearest_tests.py [FILE...]
+
+Prints them, nearest first; without FILE for what differs from origin/main, or from the commit
+before where nothing does. `make check` runs these, and `tests/proofs/mutating.py` asks for each
+file that it changes. Programs that a test starts by name are no imports, so a folder counts too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+CODE = ("lockstep", "tasks", "lab", "benchmarks", "tests")
+TESTS = ("tests/unit/", "tests/operations/", "tests/render/")
+#: Whoever changes anything runs these: where what stands, and what the docs say of it.
+ALWAYS = ("tests/unit/test_rooms.py",)
+#: For one changed file; its importers' importers come last.
+MOST = 24
+
+
+class NearestTests:
+    """The imports of the whole tree, read once."""
+
+    def __init__(self) -> None:
+        files = sorted(path for folder in CODE for path in (HERE / folder).rglob("*.py"))
+        self._text = {str(path.relative_to(HERE)): path.read_text() for path in files}
+        self._imports = {file: _imported(text) for file, text in self._text.items()}
+        self._tests = [
+            file
+            for file in self._text
+            if file.startswith(TESTS) and Path(file).name.startswith("test_")
+        ]
+
+    def of(self, file: str, most: int = MOST) -> list[str]:
+        """The test files of one file, nearest first."""
+        if file in self._tests:
+            return [file]
+        path = Path(file)
+        found = [test for test in self._tests if Path(test).stem == f"test_{path.stem}"]
+        if path.suffix == ".py":
+            found += self._by_import(file, most)
+        else:
+            found += [test for test in self._tests if path.name in self._text[test]]
+            if file.startswith(("templates/", "tests/render/", "catalogue/")):
+                found += [test for test in self._tests if test.startswith("tests/render/")]
+        return list(dict.fromkeys(found))[:most]
+
+    def _by_import(self, file: str, most: int) -> list[str]:
+        room = Path(*Path(file).parts[1:]).parent
+        folder = "tests/operations" if file.startswith("tasks/") else f"tests/unit/{room}"
+        found: list[str] = []
+        near, seen = {file}, {file}
+        while near and len(found) < most:
+            modules = {each.removesuffix(".py").replace("/", ".") for each in near}
+            # A helper of tests is imported by its name alone.
+            modules |= {Path(each).stem for each in near if each.startswith("tests/")}
+            near = {each for each, names in self._imports.items() if names & modules} - seen
+            seen |= near
+            found += sorted(near & set(self._tests))
+            found += [test for test in self._tests if str(Path(test).parent) == folder]
+        return found
+
+    def of_all(self, files: Iterable[str]) -> list[str]:
+        """The test files of several files, each once."""
+        found = [test for file in files for test in self.of(file)]
+        return list(dict.fromkeys([*found, *ALWAYS]))
+
+
+def _imported(text: str) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return names
+
+
+def changed() -> list[str]:
+    """Files that differ from origin/main and still exist; of the last commit where none does."""
+    for since in ("origin/main", "HEAD", "HEAD~1"):
+        base = _git("merge-base", "HEAD", since)
+        if base and (found := [*_git("diff", "--name-only", base[0]), *_untracked()]):
+            return sorted({file for file in found if (HERE / file).is_file()})
+    return []
+
+
+def _untracked() -> list[str]:
+    return _git("ls-files", "--others", "--exclude-standard")
+
+
+def _git(*words: str) -> list[str]:
+    argv = ["git", "-C", str(HERE), *words]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.splitlines()
+
+
+if __name__ == "__main__":
+    print(*NearestTests().of_all(sys.argv[1:] or changed()), sep="\n")
