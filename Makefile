@@ -72,7 +72,7 @@ test: $(STAMP)
 
 COUNT ?= 60
 mutants: $(STAMP)
-	$(BIN)/python tests/proofs/mutating.py --count $(COUNT) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python tests/mutating.py --count $(COUNT) $(if $(SEED),--seed $(SEED))
 
 soak: $(STAMP)
 	$(BIN)/python tests/proofs/soaking.py

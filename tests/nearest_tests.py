@@ -3,7 +3,7 @@
     python tests/nearest_tests.py [FILE...]
 
 Prints them, nearest first; without FILE for what differs from origin/main, or from the commit
-before where nothing does. `make check` runs these, and `tests/proofs/mutating.py` asks for each
+before where nothing does. `make check` runs these, and `tests/mutating.py` asks for each
 file that it changes. Programs that a test starts by name are no imports, so a folder counts too.
 """
 

@@ -7,7 +7,7 @@ edit. A red test counts only if it is green without the mutant. Some mutants cha
 anybody would notice, so one that escapes is a question, no fault.
 
     make mutants [COUNT=60] [SEED=1]
-    python tests/proofs/mutating.py [--count 60] [--seed 1] [--record FILE] [--again FILE] [PATH...]
+    python tests/mutating.py [--count 60] [--seed 1] [--record FILE] [--again FILE] [PATH...]
 
 `--record` keeps each verdict as it comes, and a later call goes on there. `--again` takes the
 mutants of such a record: the exit code is 1 where one escapes that was caught before.
@@ -30,11 +30,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-import run_record
+from nearest_tests import HERE, NearestTests
 
-HERE = Path(__file__).resolve().parents[2]
-sys.path.append(str(HERE / "tests"))
-from nearest_tests import NearestTests  # noqa: E402
+sys.path.append(str(HERE / "tests/proofs"))
+import run_record  # noqa: E402
 
 PRODUCT = ("lockstep", "tasks", "templates")
 #: The tests of one mutant take less than a minute here; a mutant that makes them hang is caught.
