@@ -33,7 +33,7 @@ from queue import SimpleQueue
 from nearest_tests import HERE, NearestTests
 
 sys.path.append(str(HERE / "tests/proofs"))
-import run_record  # noqa: E402
+import run_record
 
 PRODUCT = ("lockstep", "tasks", "templates")
 #: The tests of one mutant take less than a minute here; a mutant that makes them hang is caught.
