@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 
@@ -48,12 +47,12 @@ def address(host: Host) -> str:
     return host.root("hostname -I").split()[0]
 
 
-def hashes(host: Host) -> str:
-    """One hash over the names and contents of everything in the hub cache."""
+def hashes(host: Host, folders: str = ".") -> list[str]:
+    """Hash and name of every file in the hub cache, or in these folders of it."""
     listed = host.root(
-        f"cd {MODELS}/hub && find . -type f -path '*/blobs/*' -exec sha256sum {{}} +"
+        f"cd {MODELS}/hub && find {folders} -type f -path '*/blobs/*' -exec sha256sum {{}} +"
     )
-    return hashlib.sha256("\n".join(sorted(listed.splitlines())).encode()).hexdigest()
+    return sorted(listed.splitlines())
 
 
 def nothing_is_left(stack: Stack) -> None:
