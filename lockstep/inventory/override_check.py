@@ -19,6 +19,7 @@ from lockstep.recipes import flags
 from lockstep.recipes.block import LockstepBlock
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.spelling import in_full
 
 # They decide what is fetched, and with it licence, memory and freeze guard. Engines look for it in
 # the hub's cache alone, which `paths.hub_cache` names.
@@ -94,6 +95,17 @@ def override_refusals(
                 found=found,
                 remedy=f"Did you mean {near!r}?",
             )
+        elif full := _in_full(engine, name):
+            yield Refusal(
+                f"{what} is the beginning of a flag", found=found, remedy=f"Write {full}."
+            )
+
+
+def _in_full(engine: Engine, name: str) -> str:
+    """The key whose flag begins with this one's, as its parser takes it; "" where none does."""
+    written = "--" + name.replace("_", "-")
+    full = written if name in engine.flags else in_full(engine, written)
+    return "" if full == written else full.removeprefix("--").replace("-", "_")
 
 
 def _nearest_flag(name: str, engine: Engine, recipe: Recipe, catalogue: Iterable[Recipe]) -> str:

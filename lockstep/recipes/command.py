@@ -10,6 +10,7 @@ from lockstep.core.argv import is_flag
 from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, substitute
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.spelling import spelled
 
 
 class AsWritten(dict[str, str]):
@@ -70,7 +71,8 @@ class _Line:
         """The words of the recipe's command, else those of its `defaults`, in their order."""
         recipe, engine = self.recipe, self.engine
         if recipe.command:
-            self.argv = split(recipe, substitute(recipe, recipe.command, self.overrides))
+            written = split(recipe, substitute(recipe, recipe.command, self.overrides))
+            self.argv = spelled(engine, written)
             # sparkrun appends --served-model-name where the template omits it; so do we.
             self._keep_name(recipe.defaults.get("served_model_name"))
             return

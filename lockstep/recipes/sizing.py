@@ -12,6 +12,7 @@ from lockstep.recipes import flags
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.spelling import size
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +168,11 @@ class _Said:
 
 
 def _number(recipe: Recipe, key: str, text: object) -> float | None:
-    if text is None or text == "":
+    # The engine chooses what is "auto", as if nothing were said; of a length -1 is the same.
+    if text is None or str(text) in ("", "auto", "-1"):
         return None
-    scale = 1.0
-    if isinstance(text, str) and text[-1:].lower() in ("k", "m"):
-        # vLLM reads 256k as 256 000 and 256K as 262 144.
-        scale = {"k": 1e3, "K": 2**10, "m": 1e6, "M": 2**20}[text[-1]]
-        text = text[:-1]
     try:
-        number = float(str(text)) * scale
+        number = size(str(text))
     except ValueError as fault:
         raise recipe.fault(f"{key} must be a number", found=repr(text)) from fault
     if not 0 <= number < 1e15:

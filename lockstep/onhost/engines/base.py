@@ -184,6 +184,7 @@ class Engine:
         positional_model: Whether the model stands right after `entries`, without a flag.
         draft_config: Spellings of the flag whose JSON value describes the draft; () where it has a
             flag for each part.
+        dotted_flags: Whether `--flag.key value` is a key of the flag's JSON value.
         always: Flags without a value that Lockstep adds to every command line, unless the recipe
             or an override gives their key as false.
         weights: What it is given: the weights' "id" on the hub, their "folder", or their first
@@ -250,6 +251,7 @@ class Engine:
     logprobs_drafting: bool = True
     compiled: str = ""
     draft_config: tuple[str, ...] = ()
+    dotted_flags: bool = False
     always: tuple[str, ...] = ()
     weights: Literal["id", "folder", "file"] = "id"
     hub_model: tuple[str, ...] = ()

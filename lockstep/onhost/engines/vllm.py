@@ -227,6 +227,7 @@ ENGINE = Vllm(
     # jit_monitor.py of 0.26.0 and 0.32.0: once for each kernel.
     compiled=r"JIT compilation during inference",
     draft_config=_DRAFT,
+    dotted_flags=True,
     # 0.92 in 0.32.0 (config/cache.py), 0.9 in the fork; the larger asks for more.
     share=0.92,
     counts_overhead=True,

@@ -164,6 +164,22 @@ def test_a_slip_of_a_flag_is_refused_with_the_flag(text: str, slip: str, meant: 
 
 
 @pytest.mark.parametrize(
+    ("text", "key", "meant"),
+    [
+        (VLLM, "gpu_memory", "gpu_memory_utilization"),
+        (VLLM, "tokenizer-m", "tokenizer_mode"),
+        (SGLANG, "mem-fraction", "mem_fraction_static"),
+    ],
+)
+def test_a_beginning_of_a_flag_is_refused_with_the_flag(text: str, key: str, meant: str) -> None:
+    """The engine would take it, past every check of the whole flag."""
+    with pytest.raises(InventoryError) as refused:
+        bound(text, **{key: 1})
+    assert refused.value.what == f"targets.qwen.overrides.{key} is the beginning of a flag"
+    assert refused.value.remedy == f"Write {meant}."
+
+
+@pytest.mark.parametrize(
     ("text", "key"),
     [
         # Flags of vLLM 0.32 and SGLang 0.5.9 that are nearest to known ones, and some of nobody's

@@ -1,0 +1,70 @@
+"""A command as people write it, and the same command as it is judged and run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from lockstep.onhost.engines import ENGINES
+from lockstep.recipes.spelling import size, spelled
+
+VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("--max_model_len 4096", "--max-model-len 4096"),
+        ("--gpu_memory_utilization=0.95", "--gpu-memory-utilization=0.95"),
+        ("--gpu-memory 0.95", "--gpu-memory-utilization 0.95"),
+        ("--api_k s3cret", "--api-key s3cret"),
+        ("--moe_backend cutlass", "--moe-backend cutlass"),
+        # Two options begin so, and one is no abbreviation of itself.
+        ("--max-num 4", "--max-num 4"),
+        ("--model x", "--model x"),
+        ("-tp 2 --seed -1", "-tp 2 --seed -1"),
+        ("--a_flag_of_a_fork a_value", "--a-flag-of-a-fork a_value"),
+    ],
+)
+def test_a_flag_is_read_in_full(written: str, read: str) -> None:
+    found = spelled(VLLM, ("vllm", "serve", "org/a_model", *written.split()))
+    assert found == ("vllm", "serve", "org/a_model", *read.split())
+
+
+def test_sglang_takes_abbreviations_and_llama_cpp_takes_underscores() -> None:
+    assert spelled(SGLANG, ("--mem-fraction", "0.95")) == ("--mem-fraction-static", "0.95")
+    assert spelled(LLAMA, ("--ctx_size", "4096")) == ("--ctx-size", "4096")
+
+
+def test_dotted_flags_are_one_json_value_at_the_end() -> None:
+    written = (
+        "--speculative-config.model org/draft --seed 1 --speculative_config.method=eagle3"
+        " --speculative-config.num_speculative_tokens 3 --speculative-config.a.b 1k"
+        " --speculative-config.a.c+ x,y --speculative-config.a.c+ z"
+    )
+    *kept, flag, value = spelled(VLLM, tuple(written.split()))
+    assert [*kept, flag] == ["--seed", "1", "--speculative-config"]
+    assert json.loads(value) == {
+        "model": "org/draft",
+        "method": "eagle3",
+        "num_speculative_tokens": 3,
+        "a": {"b": 1000, "c": ["x", "y", "z"]},
+    }
+
+
+def test_an_engine_without_dotted_flags_is_given_them_as_they_are() -> None:
+    words = ("--model-config.a", "1")
+    assert spelled(SGLANG, words) == words
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("256k", 256_000), ("256K", 262_144), ("6G", 6 * 2**30), (".5", 0.5)]
+)
+def test_a_size_is_read_as_the_engine_reads_it(text: str, number: float) -> None:
+    assert size(text) == number
+
+
+def test_what_is_no_size_is_refused() -> None:
+    with pytest.raises(ValueError, match="6 GB"):
+        size("6 GB")
