@@ -26,8 +26,9 @@ _POWER = "kmgt"
 def size(text: str) -> float:
     """A number with a unit as vLLM reads it: 256k is 256,000, 256K is 262,144. ValueError else."""
     if found := _SIZE.fullmatch(text):
-        base = 1000 if found[2].islower() else 1024
-        return float(found[1]) * base ** (_POWER.index(found[2].lower()) + 1)
+        base = 1000.0 if found[2].islower() else 1024.0
+        power = _POWER.index(found[2].lower()) + 1
+        return float(found[1]) * float(base**power)
     return float(text)
 
 

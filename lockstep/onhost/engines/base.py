@@ -88,7 +88,7 @@ class HostMemory:
             if not word.startswith("-"):
                 continue
             flag, given, value = word.partition("=")
-            if re.fullmatch(self.flags, flag.partition(".")[0].replace("_", "-")):
+            if re.fullmatch(self.flags, flag):
                 after = argv[index + 1] if index + 1 < len(argv) else "-"
                 # A flag alone is on; "-1" is a value.
                 value = value if given else "" if re.match(r"-\D|-$", after) else after
