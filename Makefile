@@ -11,7 +11,7 @@ APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netpl
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: deploy test lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
+.PHONY: deploy test style types lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -40,14 +40,18 @@ ifeq ($(INVENTORY),inventories/lab.py)
 endif
 	$(BIN)/pyinfra -y $(INVENTORY) deploy.py
 
-lint: $(STAMP)
+style: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(STAMP)
 	$(BIN)/mypy
 
+lint: style types
+
 # The loop of a day: what is near the files that differ from origin/main, or from the last commit.
-check: $(STAMP)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint near-tests
+check: style
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line types near-tests
 
 near-tests: $(STAMP)
 	$(PYTEST) --dist worksteal -m "not slow" $$($(BIN)/python tests/nearest_tests.py)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-_SHORT_OR_LONG = re.compile(r"--[A-Za-z]|-[A-Za-z]+(?:=|$)")
+_SHORT_OR_LONG = re.compile(r"--[A-Za-z]|-[A-Za-z]+(?:[.=]|$)")
 
 
 def is_flag(word: str) -> bool:

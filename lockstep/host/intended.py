@@ -35,6 +35,7 @@ from lockstep.onhost.records import boots, restic
 from lockstep.onhost.system.gpu import CAP_UNIT
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import options_read
 from lockstep.system.folders import model_units
 from lockstep.system.tools import Environment, tool_environments
 from lockstep.units import backup_twin, gateway_unit, tls_unit, watch_units
@@ -197,6 +198,7 @@ class Intended:
                     "name": one.recipe.name,
                     "argv": list(one.engine_argv),
                     "environment": dict(one.environment),
+                    "read": options_read(one.recipe, one.engine_argv),
                 }
                 asked.setdefault(one.image.partition("@")[2], []).append(recipe)
         return {name: json.dumps(recipes, indent=1) + "\n" for name, recipes in asked.items()}

@@ -27,6 +27,7 @@ from lockstep.onhost.core import taken
 from lockstep.onhost.environment import engine_check
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.sizing import options_read
 from lockstep.system.tools import same_version
 from lockstep.units.served_weights import snapshot
 
@@ -138,8 +139,9 @@ def _recipes(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
     return [
         {
             "name": recipe.name,
-            "argv": list(serve_command(recipe, overrides=target.overrides(recipe))),
+            "argv": list(argv := serve_command(recipe, overrides=target.overrides(recipe))),
             "environment": environment(recipe),
+            "read": options_read(recipe, argv),
             "checkpoint": _checkpoint(plan, recipe, pins),
         }
         for target in plan.targets

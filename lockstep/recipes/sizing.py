@@ -104,6 +104,33 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
     )
 
 
+#: Recipe keys that are read as numbers, and those that are read as text.
+_NUMBERS = (
+    *("gpu_memory_utilization", "max_model_len", "max_num_seqs", "max_num_batched_tokens"),
+    *("kv_cache_memory_bytes", "tensor_parallel", "pipeline_parallel", "data_parallel", "port"),
+)
+_TEXTS = ("kv_cache_dtype", "mamba_ssm_cache_dtype", "quantization", "moe_backend", "api_key")
+
+
+def options_read(recipe: Recipe, argv: Sequence[str]) -> dict[str, object]:
+    """Option → what is read of it in a command line, None where it is not there.
+
+    The engine's own parser is asked for the same, and a recipe of which both do not read the same
+    is refused (`Engine.fault`).
+    """
+    said = _Said(recipe, argv)
+    found: dict[str, object] = {key: said.number(key) for key in _NUMBERS}
+    found |= {key: said.value(key) for key in _TEXTS}
+    if draft := said.engine.draft_config:
+        text = flags.value_of(argv, draft)
+        found["speculative_config"] = None if text is None else flags.json_value(draft[0], text)
+    return {
+        said.engine.spellings(key)[0].lstrip("-").replace("-", "_"): value
+        for key, value in found.items()
+        if said.engine.spellings(key)
+    }
+
+
 class _Said:
     """What a command line says, by the recipe's keys."""
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import Unanswered, given, refusal
+from lockstep.onhost.engines.parser import Reading, Unanswered, given, refusal
 
 #: Runs a command line with variables, somewhere.
 Run = Callable[[Sequence[str], Mapping[str, str]], CompletedProcess[str]]
@@ -327,7 +327,8 @@ class Engine:
 
         Args:
             version: What it calls itself.
-            recipe: {"name", "argv", "environment"}; argv is its whole command line.
+            recipe: {"name", "argv", "environment", "read"}; argv is its whole command line, read
+                what Lockstep read there (`Reading.differs`).
 
         Raises:
             Unanswered: the parser cannot be imported, or fails in a way that judges no argument,
@@ -339,7 +340,7 @@ class Engine:
             with contextlib.redirect_stderr(said), given(recipe["environment"], self.prefixes):
                 wrong = self.wrong_variable(recipe["environment"])
                 if wrong is None:
-                    self.parse(recipe["argv"])
+                    wrong = self.parse(recipe["argv"]).differs(recipe.get("read", {}))
         except Unanswered as reason:
             raise Unanswered(f"{known} cannot be imported: {reason}") from None
         except SystemExit:
@@ -370,8 +371,8 @@ class Engine:
         """What is wrong with one of its variables, asked on its own Python."""
         return None
 
-    def parse(self, argv: Sequence[str]) -> None:
-        """Have its own parser take a whole command line, on its own Python.
+    def parse(self, argv: Sequence[str]) -> Reading:
+        """What its own parser makes of a whole command line, on its own Python.
 
         Raises:
             SystemExit, TypeError or ValueError: it refuses it.

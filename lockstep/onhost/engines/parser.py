@@ -5,12 +5,49 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 
 class Unanswered(Exception):
     """The engine cannot be asked here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a parser made of a command line: option → value, and its value where none is said."""
+
+    values: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, parser: ArgumentParser, parsed: Namespace) -> Reading:
+        """What a parser found; it may be changed afterwards."""
+        return cls(dict(vars(parsed)), {each.dest: each.default for each in parser._actions})
+
+    def differs(self, read: Mapping[str, Any]) -> str | None:
+        """Which option Lockstep read in another way, with both values; None where all agree.
+
+        Args:
+            read: Option → number, text or mapping, None where Lockstep read none. Options that the
+                parser does not have are its own matter.
+        """
+        for option, ours in read.items():
+            if option not in self.values:
+                continue
+            theirs = self.values[option]
+            if ours is None:
+                same = theirs in (self.defaults.get(option), None, -1, "auto")
+            elif isinstance(ours, int | float):
+                same = isinstance(theirs, int | float) and theirs == ours
+            else:
+                same = theirs == ours or str(theirs) == ours
+            if not same:
+                said = "nothing" if ours is None else repr(ours)
+                return f"reads {option} as {theirs!r}, where Lockstep reads {said}"
+        return None
 
 
 @contextlib.contextmanager

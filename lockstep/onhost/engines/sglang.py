@@ -21,13 +21,13 @@ from lockstep.onhost.engines.base import (
     Sizes,
 )
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import imported
+from lockstep.onhost.engines.parser import Reading, imported
 
 
 class Sglang(Engine):
     """See `Engine`."""
 
-    def parse(self, argv: Sequence[str]) -> None:
+    def parse(self, argv: Sequence[str]) -> Reading:
         """The parser alone: what SGLang does with the parsed arguments wants the model and a GPU.
 
         Its variables are not asked about, because it keeps no complete list of them.
@@ -40,7 +40,7 @@ class Sglang(Engine):
         words = list(argv[start + 1 :])
         if words and not words[0].startswith("-"):
             words = ["--model-path", *words]
-        parser.parse_args(words)
+        return Reading.of(parser, parser.parse_args(words))
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """Its flag is the same for both kinds; a reranker is told by its class alone."""

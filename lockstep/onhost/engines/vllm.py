@@ -23,7 +23,7 @@ from lockstep.onhost.engines.base import (
     Sizes,
 )
 from lockstep.onhost.engines.metrics import Metrics
-from lockstep.onhost.engines.parser import imported
+from lockstep.onhost.engines.parser import Reading, imported
 
 
 class Vllm(Engine):
@@ -65,18 +65,21 @@ class Vllm(Engine):
                 return f"refuses the value of {variable}: {error}"
         return None
 
-    def parse(self, argv: Sequence[str]) -> None:
+    def parse(self, argv: Sequence[str]) -> Reading:
         _, commands, parser_class = imported(_entries)
         parser = parser_class(prog="vllm")
         subparsers = parser.add_subparsers(dest="subparser")
+        reading = Reading({}, {})
         for command in commands():
-            imported(functools.partial(command.subparser_init, subparsers))
+            own = imported(functools.partial(command.subparser_init, subparsers))
             parsed = parser.parse_args(argv[1:])
+            reading = Reading.of(own, parsed)
             template = getattr(parsed, "chat_template", None)
             if isinstance(template, str) and template.startswith("/"):
                 # Among the weights, which may not be here yet.
                 parsed.chat_template = None
             command.validate(parsed)
+        return reading
 
     def parts(
         self, argv: Sequence[str], environment: Mapping[str, str], traits: Collection[str]

@@ -9,6 +9,7 @@ import pytest
 
 import lockstep
 from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.engines.parser import Reading
 
 TOP = Path(lockstep.__file__).parent
 FOLDER = TOP / "onhost/engines"
@@ -79,3 +80,23 @@ def test_a_phase_is_told_in_the_words_that_its_line_has() -> None:
 )
 def test_the_kind_of_model_is_read_off_the_command_line(engine, words, kind):
     assert ENGINES[engine].kind(words.split()) == kind
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "said"),
+    [
+        (32768, 32768.0, None),
+        (32000, 32768.0, "reads length as 32000, where Lockstep reads 32768.0"),
+        ("fp8", "fp8", None),
+        ("fp8", None, "reads length as 'fp8', where Lockstep reads nothing"),
+        ("usual", None, None),
+        (-1, None, None),
+        ({"a": 1}, {"a": 1}, None),
+        ({"a": 1}, {"a": 2}, "reads length as {'a': 1}, where Lockstep reads {'a': 2}"),
+    ],
+)
+def test_a_value_that_the_parser_reads_in_another_way_is_named_with_both(
+    theirs: object, ours: object, said: str | None
+) -> None:
+    reading = Reading({"length": theirs}, {"length": "usual"})
+    assert reading.differs({"length": ours, "an-option-of-another-release": 1}) == said
