@@ -216,7 +216,9 @@ class Member:
     def _joined(self, body: Answer) -> Iterator[runs.Part]:
         """The part in the switch that a message is about; Problem when that is over."""
         with self._changing:
-            if self.part is None or self.part.switch != body["switch"]:
+            # What waited for a frozen agent comes late, and must not end what it brings back.
+            undoing = self._until == _FOR_EVER
+            if self.part is None or self.part.switch != body["switch"] or undoing:
                 raise errors.Problem("this switch is over here: it was undone, or never begun")
             yield self.part
 

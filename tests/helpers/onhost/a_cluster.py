@@ -203,9 +203,13 @@ class Spark:
 
     def said(self) -> wire_client.Answer:
         """What its agent says of itself."""
+        return self.ask("state")
+
+    def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
+        """What its agent answers to a member."""
         cluster = config.load_host(self.paths.targets).clusters["pair"]
         caller = wire_client.Caller(cluster, KEY.encode())
-        return caller.ask(cluster.me, "state", timeout=LIMIT_S)
+        return caller.ask(cluster.me, verb, body, timeout=LIMIT_S)
 
     def end(self) -> None:
         if self.agent is not None and self.agent.poll() is None:

@@ -396,6 +396,21 @@ def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
     until(lambda: pair[1].hot() == ["own"], "its model is back")
 
 
+@pytest.mark.parametrize("late", ["drop", "start", "commit"])
+def test_a_message_that_comes_late_does_not_end_what_a_member_brings_back(pair, late):
+    """As it was sent to an agent that was frozen, and reads it once it undoes its part."""
+    work = one_rank_up(pair, 60)
+    pair[1].systemd.unit(OWN, on_start=["sleep", "1"])
+    part = {"switch": pair[1].said()["switch"]}
+    pair[1].ask("abort", {**part, "reason": "somebody is not heard any more"})
+    with pytest.raises(errors.Problem, match="over here"):
+        pair[1].ask(late, {**part, "target": "glm", "hot": None})
+    until(lambda: pair[1].hot() == ["own"], "its model is back")
+    out, _ = work.communicate(timeout=LIMIT_S)
+    assert work.returncode == 4, out
+    assert pair[1].hot() == ["own"]
+
+
 def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     work = one_rank_up(pair)
     pair[1].kill_agent()

@@ -340,6 +340,7 @@ def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, 
         address = f"{spark.doors['local']}v1"
         for name, text in (("the address", address), ("auto", "auto"), ("qwen", "qwen")):
             region.get_by_role("button", name=f"Copy {name}", exact=True).click()
+            expect(page.get_by_text(f"{text} is copied")).to_be_attached()
             prompt.fill("")
             page.keyboard.press("Control+V")
             expect(prompt).to_have_value(text)
