@@ -134,13 +134,17 @@ def unit(port: int, argv: Sequence[str]) -> Iterator[None]:
     """A program as a unit, from the moment its port is open to the end of the block."""
     name = UNITS[port]
     run = ["systemd-run", "--quiet", "--collect", f"--unit={name}", "--property=LimitNOFILE=8192"]
+    if port == GATEWAY:
+        # It takes its ports from systemd alone.
+        run.append(f"--socket-property=ListenStream=127.0.0.1:{port}")
     subprocess.run([*run, "--", *argv], check=True)
     try:
         wait_for(port)
         yield
     finally:
-        subprocess.run(["systemctl", "kill", "--signal=KILL", name], check=False)
-        subprocess.run(["systemctl", "stop", name], check=False, stderr=subprocess.DEVNULL)
+        # Its socket first, which would start it again.
+        for words in (["stop", f"{name}.socket"], ["kill", "--signal=KILL", name], ["stop", name]):
+            subprocess.run(["systemctl", *words], check=False, stderr=subprocess.DEVNULL)
 
 
 def wait_for(port: int) -> None:
