@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.cuda
-from benchmarks.cuda import compared, fit, log, page, ranks, server
+from benchmarks.cuda import fit, log, page, ranks, server
 from benchmarks.cuda.card import Card, waited
 from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted, recipe_of
 from lockstep.fit import catalogue
@@ -231,26 +231,6 @@ def test_a_figure_that_was_not_measured_is_refused() -> None:
     with pytest.raises(page.NotMeasured):
         page.figure({"sequences": None}, "sequences")
     assert page.row({"sequences": 11.8}, ("sequences", "kv_gib")) == ["11.80", "not measured"]
-
-
-def test_a_start_that_failed_has_no_figures_on_the_page() -> None:
-    text = fit.text({"qwen3-8b": {"failed": "died", "reason": ["no room"], "exit": 3}})
-    assert "| qwen3-8b | did not start: no room |" in text
-
-
-def test_pairs_are_right_where_the_command_said_so() -> None:
-    found = {"planted": 0.05, "equal": [{"exit": 0}, {"exit": 1}], "slower": [{"exit": 1}]}
-    text = compared.text(found)
-    assert "| one server twice | 0.000 | 1 of 2 |" in text
-    assert "| the second slower | 0.050 | 1 of 1 |" in text
-
-
-def test_a_fault_of_a_rank_that_was_not_measured_is_said_so() -> None:
-    assert ranks.text({"left out": "this machine has one GPU"}).endswith("has one GPU.")
-    seen = {"main_0_s": 2.5, "main_1_s": None, "health": "200", "streams": ["open"]}
-    row = ranks.text({"rank 1: its worker is killed": seen}).splitlines()[-1]
-    assert row.startswith("| rank 1: its worker is killed | 2.50 | not measured |")
-    assert row.endswith("| 200 | nothing | open |")
 
 
 def test_memory_that_stays_does_not_move_the_end_of_a_main_process(monkeypatch) -> None:
