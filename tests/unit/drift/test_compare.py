@@ -218,16 +218,6 @@ def test_a_gateway_that_is_open_everywhere_may_listen_at_every_address_of_both_k
     assert ports["8090"] == ["127.0.0.1"]
 
 
-def test_an_image_or_engine_that_never_answered_for_these_recipes_is_drift() -> None:
-    bent = copied(GOOD)
-    digest = next(iter(ONE.engine_images))
-    bent["answers"]["environments"]["images"][digest]["asked"] = "something else"
-    bent["answers"]["environments"]["check"]["asked"] = "something else"
-    found = named(judged((ONE, bent)))
-    assert ("spark1", "image answer", ONE.engine_images[digest][0]) in found
-    assert ("spark1", "engine", "answer") in found
-
-
 def test_a_driver_that_disagrees_with_its_module_or_its_cdi_file_is_named() -> None:
     bent = copied(GOOD)
     bent["facts"]["driver"] |= {"version": "580.95", "loaded module": "575.1"}

@@ -274,18 +274,6 @@ def test_an_answer_has_text_thoughts_counted_tokens_and_metrics(tmp_path: Path) 
         assert line in counted
 
 
-def test_a_stream_counts_along_and_has_a_reason_and_an_end(tmp_path: Path) -> None:
-    both = {"include_usage": True, "continuous_usage_stats": True}
-    with engine(tmp_path, "vllm") as stand_in:
-        body = stand_in.ready().chat(stream=True, stream_options=both, max_tokens=3).body.decode()
-    *events, end = [part.removeprefix("data: ") for part in body.strip().split("\n\n")]
-    chunks = [json.loads(event) for event in events]
-    assert end == "[DONE]"
-    assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert [chunk["usage"]["completion_tokens"] for chunk in chunks] == [0, 1, 2, 3, 3, 3]
-    assert chunks[-2]["choices"][0]["finish_reason"] == "length"
-
-
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
 CALLED = [
     *HELLO,
