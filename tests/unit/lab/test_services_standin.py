@@ -1,4 +1,7 @@
-"""The stand-in engines: as unkind as vLLM and SGLang in command line, life and HTTP API."""
+"""The stand-in engines: as unkind as vLLM and SGLang in command line, life and HTTP API.
+
+How vLLM's makes vectors, and how nonsense of them is found: tests/lab/engines/test_llamacpp.py.
+"""
 
 from __future__ import annotations
 
@@ -432,50 +435,14 @@ def test_sglang_before_its_change_fails_on_a_config_or_an_id(tmp_path: Path) -> 
             stand_in.ready()
 
 
-def pooled(stand_in: Engine, kind: str) -> config.Target:
-    return config.Target("q", "q.service", stand_in.url, "some/model", 1.0, 5.0, kind=kind)
-
-
-@pytest.mark.parametrize(
-    ("name", "words", "kinds"),
-    [
-        ("vllm", ("--runner", "pooling"), ["embedding"]),
-        ("vllm", ("--convert", "classify"), ["rerank"]),
-        ("sglang", ("--is-embedding", "--enable-metrics"), ["embedding", "rerank"]),
-    ],
-)
-def test_a_model_that_generates_nothing_passes_its_own_canary_and_no_other(
-    tmp_path: Path, name: str, words: tuple[str, ...], kinds: list[str]
-) -> None:
-    with engine(tmp_path, name, *words) as stand_in:
-        stand_in.ready()
-        for target in (pooled(stand_in, kind) for kind in kinds):
+def test_sglang_makes_vectors_and_ranks_texts_and_generates_nothing(tmp_path: Path) -> None:
+    with engine(tmp_path, "sglang", "--is-embedding", "--enable-metrics") as stand_in:
+        url = stand_in.ready().url
+        for kind in ("embedding", "rerank"):
+            target = config.Target("q", "q.service", url, "some/model", 1.0, 5.0, kind=kind)
             before = openai_api.counters(target, None)
             assert " in " in openai_api.canary(target, None, 5)
-            assert sense_pooling.WRONG[target.kind](target, None, 5) == ""
+            assert sense_pooling.WRONG[kind](target, None, 5) == ""
             after = openai_api.counters(target, None)
             assert before and after and after.moving != before.moving
         assert stand_in.chat().status == 404
-
-
-def test_a_broken_one_does_not_pass_the_canary(tmp_path: Path) -> None:
-    with engine(tmp_path, "sglang", "--is-embedding") as stand_in:
-        stand_in.ready()
-        for kind, knobs, found in (
-            ("embedding", {"broken_vector": "nan"}, "without vectors"),
-            ("embedding", {"broken_vector": "length"}, r"vectors of \[64, 63\] numbers"),
-            ("rerank", {"wrong_order": True}, "wrong order"),
-            ("embedding", {"wedged": True, "broken_vector": ""}, "timed out"),
-        ):
-            stand_in.turn(**knobs)
-            with pytest.raises(openai_api.NotReady, match=found):
-                openai_api.canary(pooled(stand_in, kind), None, 0.5)
-
-
-def test_vectors_without_sense_pass_the_canary_and_not_the_questions(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", "--runner", "pooling") as stand_in:
-        target = pooled(stand_in.ready(), "embedding")
-        for broken in ("constant", "shifted"):
-            stand_in.turn(broken_vector=broken)
-            openai_api.canary(target, None, 5)
-            assert sense_pooling.embedding(target, None, 5)
