@@ -12,7 +12,6 @@ import pytest
 from lab_servers import until
 
 from lab import control, root
-from lab.core import debian
 from lab.core.errors import LabError
 from lab.core.state import Lab, hosts, open_lab
 from lab.host import cgroup, connection, disk, network
@@ -25,31 +24,6 @@ NVIDIA_SMI = Path(root.__file__).with_name("guest") / "root/usr/bin/nvidia-smi"
 @pytest.fixture
 def lab(tmp_path: Path) -> Lab:
     return Lab("one", tmp_path / "state", tmp_path / "cache")
-
-
-def test_the_mirror_is_the_machines_own_debian_archive() -> None:
-    targets = (
-        "Other|Other|main|https://packages.example/apt/\n"
-        "Debian|Debian-Security|main|http://mirror.example/debian-security/\n"
-        "Debian|Debian|contrib|http://mirror.example/contrib/\n"
-        "Debian|Debian|main|http://mirror.example/debian/\n"
-    )
-    assert debian.parse_mirror(targets) == "http://mirror.example/debian"
-    assert debian.parse_mirror("Other|Other|main|x\n") is None
-
-
-def test_proxy_and_time_settings_of_apt_are_kept_and_nothing_else() -> None:
-    dump = (
-        'APT::Architecture "amd64";\n'
-        'Acquire::http::Proxy "http://proxy.example:3128";\n'
-        'Acquire::https "";\n'
-        'Acquire::Check-Date "false";\n'
-        'DPkg::Post-Invoke:: "x";\n'
-    )
-    assert debian.parse_settings(dump) == [
-        'Acquire::http::Proxy "http://proxy.example:3128";',
-        'Acquire::Check-Date "false";',
-    ]
 
 
 def test_old_roots_are_deleted_but_not_the_last_two_nor_one_that_is_mounted(

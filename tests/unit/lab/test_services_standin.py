@@ -255,28 +255,6 @@ def test_a_secret_of_its_environment_is_recorded_as_its_hash_only(
     assert "hf_secret" not in recorded and "sha256:" in recorded
 
 
-def test_an_answer_has_text_thoughts_counted_tokens_and_metrics(tmp_path: Path) -> None:
-    off = '{"enable_thinking": false}'
-    words = ("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", off, *DRAFTED)
-    with engine(tmp_path, "vllm", *words) as stand_in:
-        answer = stand_in.ready().chat(max_tokens=6).json
-        counted = stand_in.metrics().splitlines()
-        thought = stand_in.chat(chat_template_kwargs={"enable_thinking": True}).json
-    (choice,) = answer["choices"]
-    assert choice["message"]["content"] == "The stand-in engine has no model "
-    assert (choice["message"]["reasoning"], choice["finish_reason"]) == (None, "length")
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 6, "total_tokens": 11}
-    assert thought["choices"][0]["message"]["reasoning"].startswith("Let me see")
-    label = '{engine="0",model_name="some/model"}'
-    for line in (
-        f"vllm:generation_tokens_total{label} 6",
-        f"vllm:num_requests_running{label} 0",
-        f"vllm:spec_decode_num_draft_tokens_total{label} 6",
-        f"vllm:spec_decode_num_accepted_tokens_total{label} 4",
-    ):
-        assert line in counted
-
-
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
 CALLED = [
     *HELLO,
