@@ -55,29 +55,33 @@ def test_every_fact_that_is_asked_for_is_named_when_it_is_missing_or_another() -
             assert [(each.kind, each.item, each.found) for each in found] == wanted
 
 
-@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.scope == "odd"])
-def test_what_nothing_asks_for_is_drift_where_all_is_asked_for(kind: str) -> None:
-    bent = copied(GOOD)
-    bent["facts"].setdefault(kind, {})["/odd one"] = "present"
-    assert named(judged((ONE, bent))) == [("spark1", kind, "/odd one")]
+def odd(snapshot: dict[str, Any], kinds: list[str], item: str, shown: str) -> Any:
+    """A snapshot with one more fact of each of these kinds."""
+    bent = copied(snapshot)
+    for kind in kinds:
+        bent["facts"].setdefault(kind, {})[item] = shown
+    return bent
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind, about in KINDS.items() if about.scope == "hosts" and not about.part]
-)
-def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named(kind: str) -> None:
-    one, bent = copied(GOOD), copied(GOOD_TOO)
-    for each in (one, bent):
-        each["facts"].setdefault(kind, {})["odd: x in y 1"] = "9 here"
-    # G1: the host that had drifted was the model, and the good one was told to switch off.
+def test_what_nothing_asks_for_is_drift_where_all_is_asked_for() -> None:
+    kinds = [kind for kind, about in KINDS.items() if about.scope == "odd"]
+    found = named(judged((ONE, odd(GOOD, kinds, "/odd one", "present"))))
+    assert sorted(found) == sorted(("spark1", kind, "/odd one") for kind in kinds)
+
+
+def test_of_a_fact_that_one_host_alone_has_both_hosts_are_named() -> None:
+    """G1: the host that had drifted was the model, and the good one was told to switch off."""
+    item, shown = "odd: x in y 1", "9 here"
+    kinds = [name for name, kind in KINDS.items() if kind.scope == "hosts" and not kind.part]
+    bent = odd(GOOD_TOO, kinds, item, shown)
     for pairs in (((ONE, GOOD), (TWO, bent)), ((TWO, bent), (ONE, GOOD))):
         report = judged(*pairs)
-        assert named(report) == [("", kind, "odd: x in y 1")]
-        found = only(report)
-        assert found.values == {"spark1": None, "spark2": "9 here"}
-        assert (found.severity, found.how, found.command) == ("differs", "decide", "")
+        assert sorted(named(report)) == sorted(("", kind, item) for kind in kinds)
+        for found in report.differences:
+            assert found.values == {"spark1": None, "spark2": shown}
+            assert (found.severity, found.how, found.command) == ("differs", "decide", "")
         assert (report.code, fixable(report.differences)) == (DRIFT, [])
-    assert named(judged((ONE, one), (TWO, bent))) == []
+    assert named(judged((ONE, odd(GOOD, kinds, item, shown)), (TWO, bent))) == []
 
 
 def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None:
@@ -86,13 +90,12 @@ def test_the_cache_of_an_engine_that_ran_on_one_host_alone_is_no_drift() -> None
     assert named(judged((ONE, GOOD), (TWO, two))) == [("", "volume", "mine")]
 
 
-@pytest.mark.parametrize("kind", [kind for kind, about in KINDS.items() if about.part])
-def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing(kind: str) -> None:
-    one, two = copied(GOOD), copied(GOOD_TOO)
-    two["facts"].setdefault(kind, {})["odd"] = "this"
-    assert named(judged((ONE, one), (TWO, two))) == []
-    one["facts"].setdefault(kind, {})["odd"] = "that"
-    assert named(judged((ONE, one), (TWO, two))) == [("", kind, "odd")]
+def test_a_part_of_a_thing_is_named_where_both_hosts_have_the_thing() -> None:
+    kinds = [kind for kind, about in KINDS.items() if about.part]
+    two = odd(GOOD_TOO, kinds, "odd", "this")
+    assert named(judged((ONE, GOOD), (TWO, two))) == []
+    found = named(judged((ONE, odd(GOOD, kinds, "odd", "that")), (TWO, two)))
+    assert sorted(found) == sorted(("", kind, "odd") for kind in kinds)
 
 
 def test_of_what_the_inventory_leaves_open_hosts_should_have_the_same() -> None:
