@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,7 @@ def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
     assert done.returncode == 2
 
 
+@cache
 def said(path: Path) -> set[str]:
     """The strings of a module without its docstrings, but with those that `--help` shows."""
     every = list(ast.walk(ast.parse(path.read_text())))
