@@ -83,6 +83,11 @@ def test_memory_that_lingers_stays_taken_after_its_holder_died_or_until_a_power_
     assert ledger.available == 98
     ledger.reset()
     assert ledger.available == 118
+    # One of the same name lingers from its own end.
+    clock[0] += 40
+    (tmp_path / "held/dead").write_text("20 30")
+    ledger.update()
+    assert ledger.available == 98
 
 
 def test_memory_falls_and_rises_at_a_rate(
