@@ -55,6 +55,7 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
         ("GPU-6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
         ("root=UUID=6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
         ("link/ether 4c:bb:47:01:02:03 brd", "4c:bb:47:01:02:03"),
+        ("4C-BB-47-01-02-03", "4C-BB-47-01-02-03"),
         ("link/infiniband 00:00:10:49:fe:80:00:00:00:00:00:00:a0:88", "fe:80"),
         ("enx4cbb47010203: carrier", "4cbb47010203"),
         ("node_guid a088:c203:00fe:1234", "a088:c203"),
