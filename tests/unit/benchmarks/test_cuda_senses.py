@@ -1,7 +1,6 @@
-"""What of the stage `sense` needs no GPU: its questions, its damages, its page."""
+"""What of the stage `sense` needs no GPU: its questions and its damages."""
 
 import random
-from typing import Any
 
 from benchmarks.cuda import questions, senses
 from lockstep.onhost.engine import probes
@@ -35,17 +34,3 @@ def test_each_damage_is_another_and_repeats_come_last() -> None:
     assert len({str(what) for what in every.values()}) == len(every) >= 60
     seeds = [what.get("seed", 0) for what in every.values() if what["kind"] == "flip"]
     assert seeds == sorted(seeds)
-
-
-def test_the_page_says_what_was_seen_of_what_did_harm() -> None:
-    def one(state: str, right: int, canary: str = "16 tokens") -> dict[str, Any]:
-        return {"state": state, "record": "nonsense", "right": right, "canary": canary}
-
-    found = {
-        "sound": {"right": 63},
-        "10 flipped: sign | 0": one("sound", 63),
-        "10 flipped: sign | 1": one("nonsense", 9, "failed: no token"),
-        "10 flipped: sign | 2": one("sound", 40),
-    }
-    row = senses.text(found).splitlines()[-1]
-    assert row == "| 10 flipped: sign | 3 | 1 | 1 | 3 | 1 of 2 | 9 to 63 |"

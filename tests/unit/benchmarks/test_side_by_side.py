@@ -1,11 +1,8 @@
 """Two rulers on one engine: what counts, and when they agree."""
 
-import json
-from dataclasses import asdict
-
 import pytest
 
-from benchmarks.side_by_side import Row, Told, ratios, read, row, told
+from benchmarks.side_by_side import Row, Told, ratios, row, told
 
 
 def test_an_answer_that_came_at_once_has_no_first_token() -> None:
@@ -30,11 +27,6 @@ def test_rulers_agree_where_their_middle_halves_overlap() -> None:
 
 def test_one_sample_has_no_spread_and_no_ratio() -> None:
     assert ratios([*rows("ours", 99), *rows("theirs", 110)]) == []
-
-
-def test_rows_are_read_as_they_are_printed() -> None:
-    printed = [row("theirs", 64, [(101, 0.5, 1.5)], 90.0, ["a fault"])]
-    assert read(json.dumps([asdict(one) for one in printed])) == printed
 
 
 METRICS = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.

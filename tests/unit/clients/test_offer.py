@@ -35,12 +35,6 @@ def offered(
     return of_host(chosen, every)
 
 
-def test_on_loopback_it_is_reached_through_ssh_and_asks_for_no_key(tmp_path: Path) -> None:
-    offer = offered(tmp_path)
-    assert (offer.url, offer.keyed) == ("http://127.0.0.1:8090", False)
-    assert offer.tunnel == "ssh anna@spark-1 -N -L 8090:127.0.0.1:8090"
-
-
 @pytest.mark.parametrize(
     ("gateway", "url"),
     [

@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from lockstep.clients.offer import Model, Offer
@@ -157,9 +156,3 @@ def test_openai(tmp_path: Path) -> None:
     assert "timeout=3600" in part.text and "vectors, order" in part.text
     [part] = parts("openai", None)
     assert said(part.text.rstrip() + shown) == "https://spark-1:8443/v1 none"
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_each_form_has_its_source_and_day(program: str) -> None:
-    assert PROGRAMS[program].source.startswith("https://")
-    assert PROGRAMS[program].tried.endswith(", 2026-11-23")

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -64,27 +65,23 @@ def test_a_command_to_type_is_not_broken() -> None:
     ]
 
 
-def test_a_remedy_that_does_not_fit_behind_the_message_begins_a_line() -> None:
-    error = LabError("word " * 14 + "end", "Run: lockstep lab up --name a-long-name")
-    assert error.told().splitlines() == [
-        "lockstep: " + "word " * 13 + "word",
-        "end.",
-        "Run: lockstep lab up --name a-long-name",
-    ]
-
-
-def test_the_lines_of_a_log_that_an_error_quotes_stay_lines() -> None:
-    error = LabError("the supervisor did not start:\n  first\n  second", "Whole log: /a/log")
-    assert error.told().splitlines() == [
-        "lockstep: the supervisor did not start:",
-        "  first",
-        "  second",
-        "Whole log: /a/log",
-    ]
-
-
-def test_an_error_without_a_remedy_ends_as_a_sentence() -> None:
-    assert LabError("17 hosts asked for").told() == "lockstep: 17 hosts asked for."
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            LabError("word " * 14 + "end", "Run: lockstep lab up --name a-long-name"),
+            "lockstep: " + "word " * 13 + "word\nend.\nRun: lockstep lab up --name a-long-name",
+        ),
+        (
+            LabError("the supervisor did not start:\n  first\n  second", "Whole log: /a/log"),
+            "lockstep: the supervisor did not start:\n  first\n  second\nWhole log: /a/log",
+        ),
+        (LabError("17 hosts asked for"), "lockstep: 17 hosts asked for."),
+    ],
+    ids=["a remedy that does not fit", "lines of a log that it quotes", "no remedy"],
+)
+def test_an_error_is_told_in_lines_that_fit(error: LabError, told: str) -> None:
+    assert error.told() == told
 
 
 @pytest.mark.parametrize("command", sorted(OF_A_RUNNING_LAB))
@@ -125,13 +122,7 @@ def test_a_deploy_to_a_lab_that_is_not_up_ends_with_a_paragraph() -> None:
     assert done.returncode == 2
 
 
-@pytest.mark.parametrize("command", ["lab", "model", "plan", "recipe"])
-def test_every_command_is_reached_from_lockstep(command: str) -> None:
-    said = CliRunner().invoke(main, [command, "--help"])
-    assert said.exit_code == 0
-    assert said.output.startswith(f"Usage: lockstep {command}")
-
-
+@cache
 def said(path: Path) -> set[str]:
     """The strings of a module without its docstrings, but with those that `--help` shows."""
     every = list(ast.walk(ast.parse(path.read_text())))

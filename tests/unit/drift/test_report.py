@@ -106,8 +106,7 @@ def test_no_secret_is_in_a_snapshot(tmp_path: Path) -> None:
         f"{secret} WEBUI_ADMIN_PASSWORD": "empty",
     }
     # Another run has another key, so that nothing can be tried out against a kept report.
-    asked["files.secrets"]["key"] = 64 * "1"
-    other = json.loads(taken(asked))
+    other = json.loads(taken({"files.secrets": asked["files.secrets"] | {"key": 64 * "1"}}))
     assert other["facts"]["hub token"] != json.loads(answer)["facts"]["hub token"]
 
 
@@ -152,16 +151,9 @@ def test_the_command_gives_json_a_page_and_the_exit_code(
         ),
         "values": {},
     }
-    assert found["differences"][-1] == {
-        "host": "",
-        "kind": "alternative",
-        "item": "editor",
-        "expected": None,
-        "found": None,
-        "severity": "differs",
-        "how": "decide",
-        "command": "",
-        "values": {"spark1": "/usr/bin/vim", "spark2": "/bin/<nano>"},
+    assert found["differences"][-1]["values"] == {
+        "spark1": "/usr/bin/vim",
+        "spark2": "/bin/<nano>",
     }
     assert out.read_text().startswith("<!doctype html>")
 
@@ -188,12 +180,6 @@ def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyP
     assert done.exit_code == 1 and "2 differ on 2 hosts." in done.stdout
     assert "By hand" not in done.stdout and "sudo " not in done.stdout
     assert "spark1  nothing" in done.stdout and "spark2  content 1" in done.stdout
-
-
-def test_an_unknown_host_is_refused_before_any_is_asked() -> None:
-    done = CliRunner().invoke(main, ["diff", "--limit", "spark-9"])
-    assert done.exit_code == 2
-    assert "no such host" in done.stderr
 
 
 def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
@@ -238,12 +224,9 @@ def test_a_removal_knows_every_file_that_diff_knows_in_our_folders() -> None:
             and path != f"{CONFIGURATION}/"
         ]
         assert len(there) > 50
+        # It is made by the first backup, and stays where the inventory has none any more.
+        assert PASSWORD in asked["allowed"]
         assert [path for path in there if not any(fnmatch(path, each) for each in known)] == []
-
-
-def test_the_password_of_backups_is_nobody_else_s() -> None:
-    """It is made by the first backup, and stays where the inventory has none any more."""
-    assert PASSWORD in questions(ONE, key=bytes(32), deep=False)["files.leftovers"]["allowed"]
 
 
 def test_a_host_is_left_what_concerns_it_and_its_page_gets_no_more_than_it_shows() -> None:

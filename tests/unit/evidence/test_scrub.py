@@ -37,19 +37,14 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
     [
         (f"ssh-ed25519 {KEY_TEXT} anna@attic", KEY_TEXT),
         (f"ssh-ed25519 {KEY_TEXT} anna@attic", "anna@attic"),
-        ("SHA256:4Xc0oD9cJdXv0yZr3m1QbVn7uT5kLwEaSfGhPiRj2Bo", "4Xc0oD9cJdXv0yZr3m1QbVn7uT5k"),
         ("MD5:16:27:ac:a5:76:28:2d:36:63:1b:56:4d:eb:df:a6:48", "16:27:ac:a5"),
         ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1r\nZXktdjEA\n", "ZXktdjEA"),
         ("http_proxy=http://bob:hun/ter@2@proxy.attic:3128/", "ter"),
-        ("git clone https://bob:s3cret@git.attic/x.git", "s3cret"),
-        ("Authorization: Bearer abcdef", "abcdef"),
         ("Authorization: Basic Ym9iOmh1bnRlcjI=", "Ym9iOmh1bnRlcjI="),
         ("WEBUI_ADMIN_PASSWORD=correct horse, battery", "battery"),
         ("args: Namespace(api_key='hunter2', port=1)", "hunter2"),
         ("--api-key hunter2", "hunter2"),
-        ('"password": "hunter2"', "hunter2"),
         ("HF_TOKEN=hf_x", "hf_x"),
-        ("using hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345", "hf_AbCd"),
         ("key sk-0aZ_9-xYq3Lr7TtVb2Nn5Mm8Kk1Jj4Hh6Gg0Ff3Dd", "0aZ_9"),
         ("ghp_16C7e42F292c6912E7710c838347Ae178B4a", "ghp_16C7"),
         ("nvapi-0123456789abcdefGHIJ_klmn", "0123456789abcdefGHIJ"),
@@ -57,7 +52,6 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
         ("bare aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5zA7b of random", "aB3dE5fG7hI9"),
         ("wg 4Xc0oD9cJdXv0yZr3m1/QbVn7uT5k+LwEaSfGhPiRj2=", "QbVn7uT5k"),
         ("vllm_dist_1f0e2d3c4b5a69788796a5b4c3d2e1f0 x", "1f0e2d3c"),
-        ("machine-id 1f0e2d3c4b5a69788796a5b4c3d2e1f0", "1f0e2d3c"),
         ("GPU-6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
         ("root=UUID=6b1c2d3e-0a1b-2c3d-4e5f-6a7b8c9d0e1f", "6b1c2d3e"),
         ("link/ether 4c:bb:47:01:02:03 brd", "4c:bb:47:01:02:03"),
@@ -68,17 +62,15 @@ KEY_TEXT = "AAAAC3NzaC1lZDI1NTE5AAAAIJ5kY0v2n7Xq9pRtB3wLz8cD1mEoFhGuSaViNbQyTxWe
         ("via 192.168.7.11:8000/x", "192.168.7.11"),
         ("v10.0.0.5,", "10.0.0.5"),
         ("inet6 fe80::4ebb:47ff:fe01:203%enP7s7/64", "4ebb"),
-        ("inet6 2001:db8:1:2:3:4:5:6", "2001:db8"),
         ("inet6 addr:2001:db8::5 [2001:db8::5]:80 2001:db8::5: refused", "2001:db8"),
         ("inet6 ::ffff:10.0.0.5", "10.0.0.5"),
-        ("Serial Number: 1794824001337", "1794824001337"),
         ('DGX_SERIAL_NUMBER="1794824001337"', "1794824001337"),
         ("mail to anna.lovelace+x@mail.attic.example", "anna.lovelace"),
         ("http://spark-9.local:80 and spark-9.local", "spark-9"),
-        ("open /home/anna/models", "anna"),
     ],
 )
 def test_of_each_kind_nothing_is_left(said: str, secret: str) -> None:
+    # Their plain forms are planted everywhere, below.
     assert secret in said
     assert secret not in scrubbed(said, NOBODY)
 

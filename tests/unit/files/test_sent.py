@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,38 +27,26 @@ def test_a_module_comes_with_all_that_it_imports_and_its_packages() -> None:
     assert not [path for path in found if not path.startswith((folder, "lockstep/__init__"))]
 
 
-def asked(document: str) -> dict[str, object]:
+def answered(document: str, code: str = sent.COMMAND[-1]) -> Any:
     """What a host answers on which no module of ours could be found."""
+    argv = [sys.executable, *sent.COMMAND[1:-1], code]
     done = subprocess.run(
-        [sys.executable, *sent.COMMAND[1:]],
-        input=document,
-        cwd="/",
-        env={},
-        capture_output=True,
-        text=True,
-        check=True,
+        argv, input=document, cwd="/", env={}, capture_output=True, text=True, check=True
     )
-    return dict(json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_can_be_asked_alone(reader: str) -> None:
-    found = asked(sent.questions({reader: READERS[reader]}))
+    found = answered(sent.questions({reader: READERS[reader]}))
     assert found == {"answers": {reader: {}}, "facts": {}, "faults": {}}
 
 
 def test_a_package_that_finds_its_modules_by_their_folder_finds_them_on_a_host_too() -> None:
-    document = json.loads(sent.document("facts", {}, "engines"))
     code = sent.COMMAND[-1].replace('program.take(sent["asked"])', "list(ENGINES)")
     code = code.replace("program =", "from lockstep.onhost.engines import ENGINES\nprogram =")
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code],
-        input=json.dumps(document),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert {"vllm", "sglang", "llamacpp"} <= set(json.loads(done.stdout))
+    found = answered(sent.document("facts", {}, "engines"), code)
+    assert {"vllm", "sglang", "llamacpp"} <= set(found)
 
 
 MODULE = "lockstep/onhost/facts/records.py"
@@ -75,11 +64,5 @@ def test_a_host_imports_what_it_has_installed_where_that_is_what_is_sent(
             (tmp_path / path).write_text(wanted + (text or "" if path == MODULE else ""))
     code = sent.COMMAND[-1].replace(PROGRAMS, str(tmp_path))
     code = code.replace('program.take(sent["asked"])', "program.__file__")
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", code],
-        input=sent.questions({"records.generation": None}),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout).startswith(f"{tmp_path}/") is imported
+    found = answered(sent.questions({"records.generation": None}), code)
+    assert found.startswith(f"{tmp_path}/") is imported

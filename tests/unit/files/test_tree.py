@@ -72,13 +72,10 @@ def test_a_folder_that_differs_in_anything_is_made(have: dict[str, Any] | None) 
 
 
 def test_what_must_go_is_removed_once() -> None:
-    assert changes([], [], ["/etc/a"], {"/etc/a": SAME}) == Changes(
-        remove=("/etc/a",), differences=(("/etc/a", "text\n", None),)
-    )
-
-
-def test_an_empty_file_that_must_go_is_removed_too() -> None:
-    assert changes([], [], ["/etc/a"], {"/etc/a": {**SAME, "text": ""}}).remove == ("/etc/a",)
+    for text in ("text\n", ""):
+        assert changes([], [], ["/etc/a"], {"/etc/a": {**SAME, "text": text}}) == Changes(
+            remove=("/etc/a",), differences=(("/etc/a", text, None),)
+        )
 
 
 PRIVATE = ManagedFile("/etc/proxy.env", "http_proxy=http://me:secret@proxy\n", mode="0600")

@@ -111,7 +111,6 @@ def test_without_ssh_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("echo '[1]'; exit 1", ([1], "")),
         ("echo none; echo busy >&2; exit 75", (None, "busy")),
         ("echo none", (None, "it ended with 0")),
-        ("echo lost >&2; exit 255", (None, "no connection: lost")),
     ],
 )
 def test_a_document_or_why_there_is_none(

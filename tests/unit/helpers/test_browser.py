@@ -18,10 +18,9 @@ def started_once() -> Iterator[Chromium]:
         yield chromium
 
 
-def served(body: str, **answers: Reply) -> AbstractContextManager[LocalServer]:
+def served(body: str) -> AbstractContextManager[LocalServer]:
     head = "<!DOCTYPE html><title>x</title><meta name=viewport content=width=device-width>"
-    paths = {f"/{name}": reply for name, reply in answers.items()}
-    return serving({"/": Reply((head + body).encode(), headers=HTML), **paths})
+    return serving({"/": Reply((head + body).encode(), headers=HTML)})
 
 
 def test_a_page_has_the_width_and_the_colours_that_were_asked_for(started_once: Chromium) -> None:
@@ -29,10 +28,7 @@ def test_a_page_has_the_width_and_the_colours_that_were_asked_for(started_once: 
     seen = "[innerWidth, getComputedStyle(document.body).color]"
     with served(style) as server, browser(chromium=started_once) as chromium:
         phone = chromium.page(server.url, 390, dark=True)
-        assert phone.evaluate(seen) == [
-            390,
-            "rgb(17, 17, 17)",
-        ]
+        assert phone.evaluate(seen) == [390, "rgb(17, 17, 17)"]
         assert chromium.page(server.url).evaluate(seen) == [1280, "rgb(0, 0, 0)"]
 
 
@@ -50,13 +46,3 @@ def test_what_no_page_may_do_fails_the_test(started_once: Chromium) -> None:
             with served(f"<script type=module>{module}</script>") as server:
                 chromium.page(server.url).wait_for_function("document.title === 'done'")
     assert [fault for fault in faults.values() if fault not in str(told.value)] == []
-
-
-def test_an_answer_that_the_test_wants_to_meet_is_no_fault(started_once: Chromium) -> None:
-    script = "<script>fetch('/busy').then(answer => document.title = answer.status)</script>"
-    with (
-        served(script, busy=Reply(status=503)) as server,
-        browser(chromium=started_once) as chromium,
-    ):
-        page = chromium.page(server.url, refusals=(503,))
-        page.wait_for_function("document.title === '503'")

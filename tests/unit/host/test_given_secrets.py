@@ -1,35 +1,22 @@
-"""Secrets that a deploy brings to a host: where, and for whom."""
+"""Secrets that a deploy brings to a host: where, and for whom.
+
+How the hub's token comes there, unseen: tests/operations/test_given_secrets.py.
+"""
 
 from __future__ import annotations
 
 from fnmatch import fnmatch
-from pathlib import Path
 
 from a_spark import pins_for, spark
 
 from lockstep.deploy.questions import questions
-from lockstep.files.tree import KEY
 from lockstep.host.intended import Intended
 from lockstep.units.tls_unit import UNIT
-
-HUB_TOKEN = "/etc/lockstep/hub-token"
 
 
 def this(**data: object) -> Intended:
     plan = spark(**data)
     return Intended(plan, pins_for(plan))
-
-
-def test_an_inventory_without_any_brings_none() -> None:
-    assert this().given_secrets == ()
-
-
-def test_the_account_that_fetches_may_read_the_token_and_no_other(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("hf_x\n")
-    [given] = this(hub_token={"file": str(tmp_path / "token")}).given_secrets
-    file = given.fetched()
-    assert (file.path, file.text) == (HUB_TOKEN, "hf_x\n")
-    assert (file.mode, file.owner, file.group) == ("0640", "root", "lockstep")
 
 
 def test_caddy_is_given_a_certificate_that_the_deploy_brings() -> None:
@@ -41,14 +28,6 @@ def test_caddy_is_given_a_certificate_that_the_deploy_brings() -> None:
     unit = next(file.text for file in host.all_files if file.path.endswith(UNIT))
     assert f"LoadCredential=certificate:{chain.path}\n" in unit
     assert f"LoadCredential=key:{key.path}\n" in unit
-
-
-def test_a_host_is_asked_for_it_by_a_keyed_hash_and_no_file_is_planned_with_it() -> None:
-    host = this(hub_token={"command": ("false",)})
-    asked = questions(host)["files"]
-    assert HUB_TOKEN in asked["private"] and HUB_TOKEN not in asked["known"]
-    assert asked["key"] == KEY and len(bytes.fromhex(KEY)) == 32
-    assert HUB_TOKEN not in host.paths
 
 
 def test_one_that_the_inventory_names_no_more_is_found_and_so_removed() -> None:

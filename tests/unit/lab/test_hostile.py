@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hostile import Outcome, table, wanted
+from hostile import Outcome, wanted
 from hostile_rows import ROWS
 from hostile_rows.deploys import LOCKS
 from hostile_rows.programs import ASK, FAKE, HOLD, UNFINISHED
@@ -28,13 +28,6 @@ def test_a_later_call_does_what_has_no_outcome_yet_or_what_is_named() -> None:
     assert wanted(done, [ROWS[3].name]) == [ROWS[3]]
     with pytest.raises(SystemExit, match="no row nonsense"):
         wanted(done, ["nonsense"])
-
-
-def test_the_table_has_the_last_outcome_of_each_row() -> None:
-    name = ROWS[0].name
-    said = table([Outcome(name, "x", "a\n| b", "broken"), Outcome(name, "x", "well", "kept")])
-    assert f"| {name} | x | well | kept |" in said and "broken |" not in said
-    assert said.endswith("1 kept, 0 broken, 0 not done")
 
 
 def test_a_spoilt_lock_differs_from_the_whole_one() -> None:

@@ -33,33 +33,25 @@ def proxy(tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def through(proxy: str) -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(urllib.request.ProxyHandler({"http": f"http://{proxy}"}))
-
-
 def seen(tmp_path: Path) -> tuple[str, str, int, int]:
     entry = until(lambda: list(requests(tmp_path, "proxy")), "the proxy's log line")[0]
     return entry.method, entry.path, entry.status, entry.sent
 
 
-def test_a_whole_url_is_fetched_from_its_host(site: str, proxy: str, tmp_path: Path) -> None:
+def test_a_whole_url_is_asked_of_its_host_as_it_came(site: str, proxy: str, tmp_path: Path) -> None:
+    handler = urllib.request.ProxyHandler({"http": f"http://{proxy}"})
+    through = urllib.request.build_opener(handler)
     url = f"http://{site}/file"
-    with through(proxy).open(url, timeout=180) as answer:
-        assert answer.read() == CONTENT
-    assert seen(tmp_path) == ("GET", url, 200, len(CONTENT))
-
-
-def test_a_range_is_passed_on(site: str, proxy: str) -> None:
-    request = urllib.request.Request(f"http://{site}/file", headers={"Range": "bytes=5-9"})
-    with through(proxy).open(request, timeout=180) as answer:
+    asked = urllib.request.Request(url, headers={"Range": "bytes=5-9"})
+    with through.open(asked, timeout=180) as answer:
         assert (answer.status, answer.read()) == (206, CONTENT[5:10])
-
-
-def test_a_posted_body_is_passed_on(site: str, proxy: str) -> None:
-    faults = b'[{"match": "nothing"}]'
-    with through(proxy).open(f"http://{site}/-/faults", faults, timeout=180) as answer:
-        assert answer.status == 200
-    assert ask(f"http://{site}/-/faults").json[0]["match"] == "nothing"
+    assert seen(tmp_path) == ("GET", url, 206, 5)
+    with through.open(f"http://{site}/-/faults", b'[{"match": "nothing"}]', timeout=180):
+        assert ask(f"http://{site}/-/faults").json[0]["match"] == "nothing"
+    dead = f"127.0.0.1:{free_port()}"
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        through.open(f"http://{dead}/", timeout=180)
+    assert (caught.value.code, dead in caught.value.read().decode()) == (502, True)
 
 
 def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path) -> None:
@@ -72,14 +64,3 @@ def test_a_tunnel_carries_bytes_both_ways(site: str, proxy: str, tmp_path: Path)
     method, path, status, sent = seen(tmp_path)
     assert (method, path, status) == ("CONNECT", site, 200)
     assert sent > len(CONTENT)
-
-
-def test_a_host_that_does_not_answer_is_502(proxy: str) -> None:
-    dead = f"127.0.0.1:{free_port()}"
-    with pytest.raises(urllib.error.HTTPError) as caught:
-        through(proxy).open(f"http://{dead}/", timeout=180)
-    assert (caught.value.code, dead in caught.value.read().decode()) == (502, True)
-
-
-def test_the_proxy_itself_says_that_it_runs(proxy: str) -> None:
-    assert ask(f"http://{proxy}/health").json == {"status": "ok"}

@@ -1,4 +1,7 @@
-"""The stand-in engines: the command lines, life and HTTP API of vLLM and SGLang."""
+"""The stand-in engines: as unkind as vLLM and SGLang in command line, life and HTTP API.
+
+How vLLM's makes vectors, and how nonsense of them is found: tests/lab/engines/test_llamacpp.py.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +18,7 @@ from typing import Any
 
 import pytest
 from fork import Fork
-from gateway_proof import CHAT, MESSAGES, PLAIN, read
-from gateway_proof import Answer as Soaked
-from lab_servers import Answer, ask, free_port, program, until
+from lab_servers import Answer, ask, free_port, until
 
 from lab.content.standin import engine as standin
 from lockstep.fit.catalogue import FOLDER
@@ -50,6 +52,15 @@ class Engine:
 
     def chat(self, **body: Any) -> Answer:
         return ask(f"{self.url}/v1/chat/completions", {"messages": HELLO, **body})
+
+    def metrics(self) -> str:
+        return ask(f"{self.url}/metrics").body.decode()
+
+    def silent(self, path: str, body: object = None, seconds: str = "0.3") -> bool:
+        """Whether a client that asks so gives up, with no answer."""
+        data = () if body is None else ("-d", json.dumps(body))
+        command = ["curl", "-s", "-m", seconds, f"{self.url}{path}", *data]
+        return subprocess.run(command, check=False).returncode == 28
 
     @contextlib.contextmanager
     def stream(self, max_tokens: int = 10_000) -> Iterator[http.client.HTTPResponse]:
@@ -91,6 +102,15 @@ def engine(
             process.kill()
 
 
+def ended(
+    tmp_path: Path, name: str, *words: str, model: str = "some/model", **knobs: object
+) -> tuple[int, str]:
+    """The exit code of an engine that ends by itself, and all that it said."""
+    with engine(tmp_path, name, *words, model=model, **knobs) as stand_in:
+        output, _ = stand_in.process.communicate(timeout=180)
+    return int(stand_in.process.returncode), output
+
+
 def refused(url: str) -> bool:
     try:
         ask(url)
@@ -99,207 +119,204 @@ def refused(url: str) -> bool:
     return False
 
 
-def test_vllm_refuses_connections_until_it_is_ready(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", never_ready=1) as stand_in:
+def test_until_it_is_ready_vllm_refuses_connections_and_sglang_answers_503(tmp_path: Path) -> None:
+    with engine(tmp_path, "vllm", never_ready=1) as vllm:
         until((tmp_path / "argv.json").exists, "started")
-        stand_in.engine_process()
-        assert refused(f"{stand_in.url}/health")
+        vllm.engine_process()
+        assert refused(f"{vllm.url}/health")
+    with engine(tmp_path, "sglang", never_ready=1) as sglang:
+        assert until(sglang.health, "an answer") == 503
+        sglang.turn(never_ready=0)
+        sglang.ready()
 
 
-def test_sglang_answers_503_until_it_is_ready(tmp_path: Path) -> None:
-    with engine(tmp_path, "sglang", never_ready=1) as stand_in:
-        assert until(stand_in.health, "an answer") == 503
-        stand_in.turn(never_ready=0)
+MISTRAL = "/merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1"
+DRAFTED = ("--speculative-config", '{"model": "some/draft"}')
+# With 0.65, the share of before: the gate let it start from 83 GiB on.
+SHARE = ("--mem-fraction-static", "0.65")
+
+
+def snapshot(home: Path, model: str, *files: str) -> None:
+    repository = home / "hub" / f"models--{model.replace('/', '--')}"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc")
+    (repository / "snapshots" / "abc").mkdir(parents=True)
+    for file in files:
+        (repository / "snapshots" / "abc" / file).write_text("x")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "knobs", "files", "code", "said"),
+    [
+        pytest.param(
+            *("vllm", ("--gpu-memory-utilization", "0.8"), {"available_gib": 95}, (), 1),
+            "Free memory on device cuda:0 (92.30/121.7 GiB) on startup is less than",
+            id="the share of vLLM before it loads",
+        ),
+        pytest.param(
+            *("sglang", SHARE, {"available_gib": 102, "model": MISTRAL}, (), 1),
+            "Raise --mem-fraction-static above 0.665 (minimum viable",
+            id="the share of SGLang when it has loaded",
+        ),
+        pytest.param(
+            *("vllm", ("--swap-space",), {}, (), 2),
+            "unrecognized arguments: --swap-space",
+            id="a flag that vLLM no longer has",
+        ),
+        pytest.param(
+            *("sglang", ("--cuda-graph-max-bs=8",), {}, (), 2),
+            "unrecognized arguments: --cuda-graph-max-bs=8",
+            id="a flag that SGLang no longer has",
+        ),
+        pytest.param(
+            *("vllm", (), {"need_model": 1}, (), 1),
+            "cannot find revision main",
+            id="no files of the model",
+        ),
+        pytest.param(
+            *("vllm", DRAFTED, {"need_model": 1}, ("config.json", "model.safetensors"), 1),
+            "some/draft",
+            id="no files of the draft",
+        ),
+        pytest.param(
+            *("sglang", (), {"need_model": 1}, ("params.json", "consolidated.safetensors"), 1),
+            "some/model has no config.json",
+            id="what Mistral's own layout lacks",
+        ),
+        pytest.param(
+            *("vllm", (), {"exit_code": 7, "crash_after": 0.3}, (), 7),
+            "the engine crashed after",
+            id="a crash",
+        ),
+        pytest.param(
+            *("vllm", (), {"exit_code": 7, "crash_while_loading": 1, "load_seconds": 0.3}, (), 7),
+            "the engine crashed while loading",
+            id="a crash while it loads",
+        ),
+    ],
+)
+def test_it_ends_as_the_real_one_does_for(
+    tmp_path: Path,
+    name: str,
+    words: tuple[str, ...],
+    knobs: dict[str, Any],
+    files: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    if files:
+        snapshot(tmp_path, "some/model", *files)
+    found, output = ended(tmp_path, name, *words, **knobs)
+    assert (found, said in output) == (code, True), output
+
+
+def test_where_its_share_holds_what_it_loaded_sglang_serves(tmp_path: Path) -> None:
+    with engine(tmp_path, "sglang", *SHARE, model=MISTRAL, available_gib=106) as stand_in:
         stand_in.ready()
 
 
-@pytest.mark.parametrize("name", ["vllm", "sglang"])
-def test_the_exact_command_line_and_environment_are_recorded(tmp_path: Path, name: str) -> None:
-    config = '{"method": "dflash", "model": "some/draft"}'
-    with engine(tmp_path, name, "--speculative-config", config, "--flag=a b") as stand_in:
-        served = ask(f"{stand_in.ready().url}/standin/argv").json
-    recorded = json.loads((tmp_path / "argv.json").read_text())
-    assert served == recorded
-    assert recorded["argv"][-3:] == ["--speculative-config", config, "--flag=a b"]
-    assert recorded["environment"]["STANDIN_LOAD_SECONDS"] == "0.1"
+def test_vllm_takes_mistrals_own_layout(tmp_path: Path) -> None:
+    snapshot(tmp_path, "some/model", "params.json", "consolidated.safetensors")
+    with engine(tmp_path, "vllm", need_model=1) as stand_in:
+        stand_in.ready()
 
 
-@pytest.mark.parametrize(("available", "lives"), [(102, False), (106, True)])
-def test_sglang_loads_and_then_ends_where_its_share_does_not_hold_what_it_loaded(
-    tmp_path: Path, available: float, lives: bool
+def test_a_taken_port_ends_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        code, output = ended(tmp_path, "vllm", "--port", port)
+    assert (code, "Address already in use" in output) == (1, True)
+
+
+def test_a_kernel_that_the_driver_cannot_compile_ends_it_at_the_graphs(tmp_path: Path) -> None:
+    code, output = ended(tmp_path, "vllm", unsupported_ptx=True, load_seconds=0.2)
+    said = [log_phases.phase(line) for line in output.splitlines()]
+    assert code == 1
+    assert "capturing CUDA graphs, 0 %" in said
+    assert "a kernel cannot be compiled here: the image's CUDA is newer than the driver's" in said
+
+
+def test_a_file_turns_knobs_and_an_unknown_one_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "standin-vllm.json").write_text('{"explode": true}')
+    code, output = ended(tmp_path, "vllm")
+    assert (code, "explode" in output) == (2, True)
+    (tmp_path / "standin-vllm.json").write_text('{"decode_rate": 3000}')
+    with engine(tmp_path, "vllm") as stand_in:
+        answer = stand_in.ready().turn(decode_rate=1, explode=True)
+        assert (answer.status, "explode" in answer.json["error"]) == (400, True)
+        assert ask(f"{stand_in.url}/standin/knob").json["decode_rate"] == 3000
+
+
+def test_a_secret_of_its_environment_is_recorded_as_its_hash_only(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With 0.65, the share of before: the gate let it start from 83 GiB on."""
-    model = "/merged/mistralai--Mistral-Small-4-119B-2603-NVFP4/1"
-    words = ("--mem-fraction-static", "0.65")
-    with engine(tmp_path, "sglang", *words, model=model, available_gib=available) as stand_in:
-        if lives:
-            stand_in.ready()
-            return
-        output, _ = stand_in.process.communicate(timeout=180)
-    assert stand_in.process.returncode == 1
-    assert "Loaded weights leave no GPU memory for the KV cache under --mem-fraction" in output
-    assert "Raise --mem-fraction-static above 0.665 (minimum viable" in output
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    recorded = json.dumps(standin.record.started_with([]))
+    assert "hf_secret" not in recorded and "sha256:" in recorded
 
 
-def test_vllm_refuses_its_share_before_it_loads(tmp_path: Path) -> None:
-    words = ("--gpu-memory-utilization", "0.8")
-    with engine(tmp_path, "vllm", *words, available_gib=95) as stand_in:
-        output, _ = stand_in.process.communicate(timeout=180)
-    assert "Free memory on device cuda:0 (92.30/121.7 GiB) on startup is less than" in output
+IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
+CALLED = [
+    *HELLO,
+    {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+    {"role": "tool", "content": "4", "tool_call_id": "1"},
+]
 
 
-def test_a_secret_is_recorded_as_its_hash_only() -> None:
-    code = "from standin import record; print(record.started_with([]))"
-    with program(code, [], HF_TOKEN="hf_secret") as process:
-        output, _ = process.communicate()
-    assert "hf_secret" not in output and "sha256:" in output
+def test_vllm_refuses_what_it_does_not_serve(tmp_path: Path) -> None:
+    allowed = {"Authorization": "Bearer key"}
+    with engine(tmp_path, "vllm", "--language-model-only", "--api-key", "key") as stand_in:
+        assert stand_in.ready().chat().status == 401
+        assert ask(f"{stand_in.url}/v1/models", headers=allowed).status == 200
+        path = f"{stand_in.url}/v1/chat/completions"
+        for body, status, kind in (
+            ({"messages": HELLO, "model": "other"}, 404, "NotFoundError"),
+            ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "BadRequestError"),
+        ):
+            answer = ask(path, body, headers=allowed)
+            assert (answer.status, answer.json["error"]["type"]) == (status, kind)
 
 
-def test_a_chat_is_answered_with_text_and_counted_tokens(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", "--served-model-name", "qwen") as stand_in:
-        answer = stand_in.ready().chat(model="qwen", max_tokens=5).json
-        models = ask(f"{stand_in.url}/v1/models").json
-    assert answer["choices"][0]["message"]["content"] == "The stand-in engine has no "
-    assert answer["choices"][0]["finish_reason"] == "length"
-    assert answer["usage"] == {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
-    assert [card["id"] for card in models["data"]] == ["qwen"]
-
-
-def test_a_stream_has_role_tokens_reason_usage_and_an_end(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        options = {"stream": True, "stream_options": {"include_usage": True}, "max_tokens": 3}
-        body = stand_in.ready().chat(**options).body.decode()
-    *events, end = [part.removeprefix("data: ") for part in body.strip().split("\n\n")]
-    chunks = [json.loads(event) for event in events]
-    deltas = [chunk["choices"][0]["delta"] for chunk in chunks[:-1]]
-    assert end == "[DONE]"
-    assert deltas[0] == {"role": "assistant", "content": ""}
-    assert "".join(delta.get("content", "") for delta in deltas) == "The stand-in engine "
-    assert chunks[-2]["choices"][0]["finish_reason"] == "length"
-    assert chunks[-1]["usage"]["completion_tokens"] == 3
-
-
-def test_a_stream_counts_along_when_asked(tmp_path: Path) -> None:
-    both = {"include_usage": True, "continuous_usage_stats": True}
-    with engine(tmp_path, "vllm") as stand_in:
-        answer = stand_in.ready().chat(stream=True, stream_options=both, max_tokens=3)
-    *events, _ = [part.removeprefix("data: ") for part in answer.body.decode().split("\n\n")[:-1]]
-    counts = [json.loads(event)["usage"]["completion_tokens"] for event in events]
-    assert counts == [0, 1, 2, 3, 3, 3]
-
-
-def test_vllm_does_not_know_another_model_and_sglang_does_not_care(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        answer = stand_in.ready().chat(model="other")
-        assert (answer.status, answer.json["error"]["type"]) == (404, "NotFoundError")
-    with engine(tmp_path, "sglang") as stand_in:
-        assert stand_in.ready().chat(model="other").status == 200
-
-
-def test_mistral_on_sglang_refuses_two_user_messages_in_a_row(tmp_path: Path) -> None:
+def test_sglang_takes_any_name_and_of_mistral_no_two_user_messages_in_a_row(tmp_path: Path) -> None:
     with engine(tmp_path, "sglang", model="mistralai/Mistral-Small") as stand_in:
         answer = stand_in.ready().chat(messages=HELLO + HELLO)
         assert (answer.status, "must alternate" in answer.json["message"]) == (400, True)
-        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}
-        result = {"role": "tool", "content": "4", "tool_call_id": "1"}
-        assert stand_in.chat(messages=[*HELLO, call, result]).status == 200
+        assert stand_in.chat(model="other", messages=CALLED).status == 200
         stand_in.turn(check_alternation=False)
         assert stand_in.chat(messages=HELLO + HELLO).status == 200
 
 
-def test_a_text_only_model_refuses_an_image(tmp_path: Path) -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
-    with engine(tmp_path, "vllm", "--language-model-only") as stand_in:
-        assert stand_in.ready().chat(messages=[{"role": "user", "content": [image]}]).status == 400
+def test_sglang_publishes_metrics_only_when_asked_to(tmp_path: Path) -> None:
+    for words, status in (((), 404), (("--enable-metrics",), 200)):
+        with engine(tmp_path, "sglang", *words) as stand_in:
+            assert ask(f"{stand_in.ready().url}/metrics").status == status
 
 
-def test_thinking_is_as_the_command_line_says_unless_the_request_says_otherwise(
+def test_a_wedged_vllm_is_healthy_generates_nothing_and_its_metrics_stand_still(
     tmp_path: Path,
 ) -> None:
-    off = '{"enable_thinking": false}'
-    words = ("--reasoning-parser", "qwen3", "--default-chat-template-kwargs", off)
-    with engine(tmp_path, "vllm", *words) as stand_in:
-        default = stand_in.ready().chat().json
-        asked = stand_in.chat(chat_template_kwargs={"enable_thinking": True}).json
-    assert default["choices"][0]["message"]["reasoning"] is None
-    assert asked["choices"][0]["message"]["reasoning"].startswith("Let me see")
-
-
-def test_an_offered_tool_is_called_with_its_required_arguments(tmp_path: Path) -> None:
-    parameters = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    tool = {"type": "function", "function": {"name": "add", "parameters": parameters}}
     with engine(tmp_path, "vllm") as stand_in:
-        choice = stand_in.ready().chat(tools=[tool]).json["choices"][0]
-    assert choice["finish_reason"] == "tool_calls"
-    assert choice["message"]["tool_calls"][0]["function"] == {
-        "name": "add",
-        "arguments": '{"n": 1}',
-    }
-
-
-def test_vllm_counts_requests_tokens_and_drafts(tmp_path: Path) -> None:
-    words = ("--speculative-config", '{"model": "some/draft"}')
-    with engine(tmp_path, "vllm", *words) as stand_in:
-        stand_in.ready().chat(max_tokens=6)
-        text = ask(f"{stand_in.url}/metrics").body.decode()
-    label = '{engine="0",model_name="some/model"}'
-    for line in (
-        f"vllm:generation_tokens_total{label} 6",
-        f"vllm:num_requests_running{label} 0",
-        'vllm:request_success_total{engine="0",finished_reason="length",model_name="some/model"} 1',
-        f"vllm:spec_decode_num_draft_tokens_total{label} 6",
-        f"vllm:spec_decode_num_accepted_tokens_total{label} 4",
-    ):
-        assert line in text.splitlines()
-
-
-def test_sglang_publishes_metrics_only_when_asked_to(tmp_path: Path) -> None:
-    with engine(tmp_path, "sglang") as stand_in:
-        assert ask(f"{stand_in.ready().url}/metrics").status == 404
-    with engine(tmp_path, "sglang", "--enable-metrics") as stand_in:
         stand_in.ready().chat(max_tokens=4)
-        text = ask(f"{stand_in.url}/metrics").body.decode()
-    assert 'sglang:generation_tokens_total{model_name="some/model"} 4' in text.splitlines()
-
-
-def test_a_wedged_vllm_is_healthy_and_generates_nothing(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        stand_in.ready().turn(wedged=True)
-        assert stand_in.health() == 200
-        request = ["curl", "-s", "-m", "0.5", f"{stand_in.url}/v1/completions", "-d", "{}"]
-        assert subprocess.run(request, check=False).returncode == 28
+        before = stand_in.metrics()
+        stand_in.turn(wedged=True)
+        assert stand_in.silent("/v1/completions", {})
+        assert (stand_in.health(), stand_in.metrics()) == (200, before)
         stand_in.turn(wedged=False)
         assert stand_in.chat().status == 200
-
-
-def test_the_metrics_of_a_wedged_engine_stand_still(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        stand_in.ready().chat(max_tokens=4)
-        before = ask(f"{stand_in.url}/metrics").body
-        stand_in.turn(wedged=True)
-        request = ["curl", "-s", "-m", "0.5", f"{stand_in.url}/v1/completions", "-d", "{}"]
-        assert subprocess.run(request, check=False).returncode == 28
-        assert ask(f"{stand_in.url}/metrics").body == before
 
 
 def test_a_wedged_sglang_does_not_answer_health(tmp_path: Path) -> None:
     with engine(tmp_path, "sglang") as stand_in:
         stand_in.ready().turn(wedged=True)
-        request = ["curl", "-s", "-m", "0.5", f"{stand_in.url}/health"]
-        assert subprocess.run(request, check=False).returncode == 28
+        assert stand_in.silent("/health")
 
 
 def test_an_abandoned_request_is_counted_and_frees_the_engine(tmp_path: Path) -> None:
     with engine(tmp_path, "vllm") as stand_in:
         stand_in.ready().turn(decode_rate=10)
-        request = ["curl", "-s", "-m", "0.3", f"{stand_in.url}/v1/completions", "-d", "{}"]
-        subprocess.run(request, check=False)
-
-        def aborted() -> bool:
-            text = ask(f"{stand_in.url}/metrics").body.decode()
-            return 'finished_reason="abort",model_name="some/model"} 1' in text
-
-        until(aborted, "the request is given up")
+        assert stand_in.silent("/v1/completions", {})
+        given_up = 'finished_reason="abort",model_name="some/model"} 1'
+        until(lambda: given_up in stand_in.metrics(), "the request is given up")
 
 
 @pytest.mark.parametrize(("name", "code"), [("vllm", 0), ("sglang", 1)])
@@ -355,81 +372,6 @@ def test_sglang_answers_what_it_was_asked_before_it_ends(tmp_path: Path) -> None
         assert stand_in.process.wait(180) == 0
 
 
-@pytest.mark.parametrize(
-    "knobs", [{"crash_after": 0.3}, {"crash_while_loading": 1, "load_seconds": 0.3}]
-)
-def test_a_crash_ends_with_the_wanted_exit_code(tmp_path: Path, knobs: dict[str, object]) -> None:
-    with engine(tmp_path, "vllm", exit_code=7, **knobs) as stand_in:
-        assert stand_in.process.wait(180) == 7
-
-
-def test_a_kernel_that_the_driver_cannot_compile_ends_it_at_the_graphs(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", unsupported_ptx=True, load_seconds=0.2) as stand_in:
-        assert stand_in.process.wait(20) == 1
-        assert stand_in.process.stdout
-        said = [log_phases.phase(line) for line in stand_in.process.stdout]
-    assert "capturing CUDA graphs, 0 %" in said
-    assert "a kernel cannot be compiled here: the image's CUDA is newer than the driver's" in said
-
-
-def test_knobs_can_be_turned_before_the_start_by_a_file(tmp_path: Path) -> None:
-    (tmp_path / "standin-vllm.json").write_text('{"crash_while_loading": true, "exit_code": 9}')
-    with engine(tmp_path, "vllm", load_seconds=0.2) as stand_in:
-        assert stand_in.process.wait(180) == 9
-
-
-def test_an_unknown_knob_is_refused_by_name_and_changes_nothing(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as stand_in:
-        answer = stand_in.ready().turn(decode_rate=1, explode=True)
-        assert (answer.status, "explode" in answer.json["error"]) == (400, True)
-        assert ask(f"{stand_in.url}/standin/knob").json["decode_rate"] == 5000
-
-
-@pytest.mark.parametrize(
-    ("name", "flag"), [("vllm", "--swap-space"), ("sglang", "--cuda-graph-max-bs=8")]
-)
-def test_a_flag_that_the_version_no_longer_has_ends_the_start(
-    tmp_path: Path, name: str, flag: str
-) -> None:
-    with engine(tmp_path, name, flag) as stand_in:
-        output, _ = stand_in.process.communicate(timeout=180)
-    assert stand_in.process.returncode == 2
-    assert f"unrecognized arguments: {flag}" in output
-
-
-def test_a_taken_port_ends_the_start(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm") as first:
-        first.ready()
-        port = first.url.rpartition(":")[2]
-        with engine(tmp_path, "vllm", "--port", port) as second:
-            output, _ = second.process.communicate(timeout=180)
-    assert (second.process.returncode, "Address already in use" in output) == (1, True)
-
-
-def snapshot(home: Path, model: str, *files: str) -> None:
-    repository = home / "hub" / f"models--{model.replace('/', '--')}"
-    (repository / "refs").mkdir(parents=True)
-    (repository / "refs" / "main").write_text("abc")
-    (repository / "snapshots" / "abc").mkdir(parents=True)
-    for file in files:
-        (repository / "snapshots" / "abc" / file).write_text("x")
-
-
-def test_an_engine_does_not_start_without_the_model_s_files(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", need_model=1) as stand_in:
-        output, _ = stand_in.process.communicate(timeout=180)
-    assert (stand_in.process.returncode, "cannot find revision main" in output) == (1, True)
-
-
-def test_sglang_wants_the_files_that_mistrals_own_layout_lacks(tmp_path: Path) -> None:
-    snapshot(tmp_path, "some/model", "params.json", "consolidated.safetensors")
-    with engine(tmp_path, "vllm", need_model=1) as stand_in:
-        stand_in.ready()
-    with engine(tmp_path, "sglang", need_model=1) as stand_in:
-        output, _ = stand_in.process.communicate(timeout=180)
-    assert "some/model has no config.json" in output
-
-
 DEFAULTS = ["mistral-small-4-119b-nvfp4-sglang", "mistral-small-4-119b-nvfp4-sglang-eagle"]
 COMMIT = 40 * "a"
 OWN = ("params.json", "tokenizer.json", "consolidated-00001-of-00001.safetensors")
@@ -466,104 +408,19 @@ def test_sglang_before_its_change_fails_on_a_config_or_an_id(tmp_path: Path) -> 
     (folder / "config.json").write_text("x")
     for model, home in ((str(folder), tmp_path), (recipe.model, tmp_path / "ids")):
         knobs = {"need_model": 1, "old_mistral_format": 1}
-        with engine(home, "sglang", model=model, **knobs) as stand_in:
-            output, _ = stand_in.process.communicate(timeout=180)
-        assert "w_kc is None" in output
+        assert "w_kc is None" in ended(home, "sglang", model=model, **knobs)[1]
         with engine(home, "sglang", model=model, need_model=1) as stand_in:
             stand_in.ready()
 
 
-def test_a_missing_draft_ends_the_start(tmp_path: Path) -> None:
-    snapshot(tmp_path, "some/model", "config.json", "model.safetensors")
-    words = ("--speculative-config", '{"model": "some/draft"}')
-    with engine(tmp_path, "vllm", *words, need_model=1) as stand_in:
-        output, _ = stand_in.process.communicate(timeout=180)
-    assert "some/draft" in output
-
-
-def test_an_api_key_guards_the_api_and_not_the_health(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", "--api-key", "key") as stand_in:
-        assert stand_in.ready().chat().status == 401
-        allowed = {"Authorization": "Bearer key"}
-        assert ask(f"{stand_in.url}/v1/models", headers=allowed).status == 200
-
-
-POOLING = [
-    ("vllm", ("--runner", "pooling"), "embedding"),
-    ("vllm", ("--convert", "classify"), "rerank"),
-    ("sglang", ("--is-embedding", "--enable-metrics"), "embedding"),
-    ("sglang", ("--is-embedding", "--enable-metrics"), "rerank"),
-]
-
-
-def pooled(stand_in: Engine, kind: str) -> config.Target:
-    return config.Target("q", "q.service", stand_in.url, "some/model", 1.0, 5.0, kind=kind)
-
-
-@pytest.mark.parametrize(("name", "words", "kind"), POOLING)
-def test_a_model_that_generates_nothing_passes_its_own_canary_and_no_other(
-    tmp_path: Path, name: str, words: tuple[str, ...], kind: str
-) -> None:
-    with engine(tmp_path, name, *words) as stand_in:
-        target = pooled(stand_in.ready(), kind)
-        before = openai_api.counters(target, None)
-        assert " in " in openai_api.canary(target, None, 5)
-        assert sense_pooling.WRONG[kind](target, None, 5) == ""
-        after = openai_api.counters(target, None)
-        assert before and after and after.moving != before.moving
+def test_sglang_makes_vectors_and_ranks_texts_and_generates_nothing(tmp_path: Path) -> None:
+    with engine(tmp_path, "sglang", "--is-embedding", "--enable-metrics") as stand_in:
+        url = stand_in.ready().url
+        for kind in ("embedding", "rerank"):
+            target = config.Target("q", "q.service", url, "some/model", 1.0, 5.0, kind=kind)
+            before = openai_api.counters(target, None)
+            assert " in " in openai_api.canary(target, None, 5)
+            assert sense_pooling.WRONG[kind](target, None, 5) == ""
+            after = openai_api.counters(target, None)
+            assert before and after and after.moving != before.moving
         assert stand_in.chat().status == 404
-
-
-@pytest.mark.parametrize(
-    ("kind", "knobs", "found"),
-    [
-        ("embedding", {"broken_vector": "nan"}, "without vectors"),
-        ("embedding", {"broken_vector": "length"}, r"vectors of \[64, 63\] numbers"),
-        ("rerank", {"wrong_order": True}, "wrong order"),
-    ],
-)
-def test_a_broken_one_does_not_pass_the_canary(
-    tmp_path: Path, kind: str, knobs: dict[str, object], found: str
-) -> None:
-    with engine(tmp_path, "sglang", "--is-embedding", **knobs) as stand_in:
-        target = pooled(stand_in.ready(), kind)
-        with pytest.raises(openai_api.NotReady, match=found):
-            openai_api.canary(target, None, 5)
-
-
-@pytest.mark.parametrize("broken", ["constant", "shifted"])
-def test_vectors_without_sense_pass_the_canary_and_not_the_questions(
-    tmp_path: Path, broken: str
-) -> None:
-    with engine(tmp_path, "vllm", "--runner", "pooling", broken_vector=broken) as stand_in:
-        target = pooled(stand_in.ready(), "embedding")
-        openai_api.canary(target, None, 5)
-        assert sense_pooling.embedding(target, None, 5)
-
-
-def test_a_wedged_one_answers_nothing(tmp_path: Path) -> None:
-    with engine(tmp_path, "vllm", "--runner", "pooling") as stand_in:
-        target = pooled(stand_in.ready(), "embedding")
-        stand_in.turn(wedged=1)
-        assert stand_in.health() == 200
-        with pytest.raises(openai_api.NotReady, match="timed out"):
-            openai_api.canary(target, None, 0.5)
-
-
-@pytest.mark.parametrize(("name", "path"), [("vllm", CHAT), ("sglang", PLAIN), ("vllm", MESSAGES)])
-def test_every_event_of_an_answer_tells_which_engine_gave_it(
-    tmp_path: Path, name: str, path: str
-) -> None:
-    said = "ab12 cd34"
-    text = f"Repeat these words:\n\n{said}"
-    body: dict[str, Any] = {"model": "some/model", "max_tokens": 100}
-    body |= {"prompt": text} if path == PLAIN else {"messages": [{"role": "user", "content": text}]}
-    with engine(tmp_path, name) as made:
-        made.ready()
-        for stream in (False, True):
-            answer = ask(f"{made.url}{path}", {**body, "stream": stream})
-            kind = "text/event-stream" if stream else "application/json"
-            found = read(Soaked(answer.status, kind, answer.body))
-            assert (found.text, found.ended, found.error) == (said, True, None)
-            assert found.engines == {f"{name} some/model"}
-            assert len(found.answers) == 1

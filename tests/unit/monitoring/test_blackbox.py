@@ -108,12 +108,9 @@ def test_the_terminal_shows_each_second_of_the_end_and_fits_80_columns() -> None
     assert any(line.startswith("memory GiB") and "0.1 to 30.0" in line for line in shown)
 
 
-def test_one_that_is_up_says_how_to_look_before_its_boot() -> None:
+def test_one_that_is_up_says_how_to_look_before_its_boot_and_one_that_started_again_when() -> None:
     text = "\n".join(lines(told(alive=True, now=END + 1)))
     assert "up, the last 5 minutes until" in text and "--before-boot" in text
-
-
-def test_one_that_started_again_says_when() -> None:
     assert "it started again 50 s later" in "\n".join(lines(told(booted=END + 50)))
 
 
@@ -133,6 +130,7 @@ def test_one_alone_says_what_nobody_can_know() -> None:
     assert "no Prometheus kept them" in text and "pstore is empty" in text
     assert "journal: kernel: NVRM: Xid 79" in text
     assert "`lockstep help monitoring black-box`" in text
+    assert "NVRM: Xid 79" in render(found)
 
 
 def test_one_alone_shows_what_its_kernel_kept() -> None:
@@ -148,10 +146,6 @@ def test_the_page_is_whole_by_itself_and_escapes_what_a_kernel_says() -> None:
     assert page.count("<path d=") == len(told().shown)
     assert "http" not in page and "<script" not in page
     assert 'd="M0.0 0.0' in page, "memory falls from its most"
-
-
-def test_a_page_without_figures() -> None:
-    assert "NVRM: Xid 79" in render(alone())
 
 
 @pytest.mark.parametrize(

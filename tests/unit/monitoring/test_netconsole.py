@@ -48,9 +48,3 @@ def test_one_alone_has_none_of_it() -> None:
     (this,) = hosts(ON)
     assert netconsole.units(this.plan.ring) == []
     assert not list(netconsole.netconsole_files(this.plan))
-
-
-def test_another_address_restarts_the_receiver() -> None:
-    before, after = (hosts({**ON, "netconsole_port": port}, ON)[0] for port in (6666, 7777))
-    units = [written(this, f"{RECEIVER}.service") for this in (before, after)]
-    assert units[0] != units[1]

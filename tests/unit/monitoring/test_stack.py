@@ -131,12 +131,13 @@ def test_a_gateway_that_asks_for_a_key_is_asked_with_one_that_only_systemd_reads
         (stack.PROMETHEUS_UNIT, {"alertmanager": False}),
         (stack.ALERTMANAGER_UNIT, {"alertmanager_port": 9999}),
         (stack.METRICS_UNIT, {"alertmanager_port": 9999}),
+        ("lockstep-netconsole-spark-2.service", {"netconsole_port": 7777}),
     ],
 )
 def test_a_change_restarts_what_reads_it(unit: str, change: dict[str, Any]) -> None:
-    before, after = hosts(ON)[0], hosts({**ON, **change})[0]
+    before, after = hosts(ON, ON)[0], hosts({**ON, **change}, ON)[0]
     assert key(before, unit) != key(after, unit)
-    assert key(hosts(ON)[0], unit) == key(before, unit)
+    assert key(hosts(ON, ON)[0], unit) == key(before, unit)
 
 
 def key(this: Intended, unit: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""Whole command lines and environments, as the engines receive them."""
+"""Whole command lines and environments, as the engines receive them.
+
+Those of the default targets stand in `tests/render/golden`.
+"""
 
 from __future__ import annotations
 
@@ -49,46 +52,6 @@ def test_the_vllm_fork_gets_article_003_flag_for_flag_and_the_freeze_guard() -> 
     assert argv[at + 1] == "marlin"
     del argv[at : at + 2]
     assert argv == shlex.split(ARTICLE_003)
-
-
-def test_the_vllm_fork_gets_article_003s_environment_and_nvidias_two_variables() -> None:
-    recipe = CATALOGUE["mistral-small-4-119b-nvfp4-vllm-fork"]
-    assert environment(recipe) == {
-        "VLLM_NVFP4_GEMM_BACKEND": "marlin",
-        "VLLM_USE_FLASHINFER_MOE_FP4": "0",
-        "LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/usr/local/cuda/extras/CUPTI/lib64",
-        "TORCH_CUDA_ARCH_LIST": "12.1a",
-        "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas",
-        "FLASHINFER_JIT_LOG_LEVEL": "ERROR",
-        "TRANSFORMERS_VERBOSITY": "error",
-        "VLLM_SKIP_P2P_CHECK": "1",
-    }
-
-
-def test_production_qwen() -> None:
-    assert line(CATALOGUE["qwen3.6-35b-a3b-prismaquant-dflash-k3"]) == (
-        "vllm serve rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm --host 127.0.0.1 --port 30001 "
-        "--gpu-memory-utilization 0.5 --max-model-len 262144 --max-num-seqs 4 "
-        "--max-num-batched-tokens 32768 --attention-backend flash_attn --language-model-only "
-        "--reasoning-parser qwen3 --enable-auto-tool-choice --tool-call-parser qwen3_coder "
-        "--default-chat-template-kwargs '{\"enable_thinking\": false}' "
-        '--speculative-config \'{"method":"dflash","model":"z-lab/Qwen3.6-35B-A3B-DFlash",'
-        '"num_speculative_tokens":3}\' --revision e347d86b2a6cba4b54ea6f87ca247f60439eed07 '
-        "--moe-backend marlin"
-    )
-
-
-def test_mistral_on_sglang_with_eagle() -> None:
-    assert line(CATALOGUE["mistral-small-4-119b-nvfp4-sglang-eagle"]) == (
-        "sglang serve --model-path mistralai/Mistral-Small-4-119B-2603-NVFP4 --host 127.0.0.1 "
-        "--port 30000 --enable-metrics --tp 1 --attention-backend triton "
-        "--tool-call-parser mistral "
-        "--reasoning-parser mistral --context-length 32768 --mem-fraction-static 0.72 "
-        "--speculative-algorithm EAGLE "
-        "--speculative-draft-model-path mistralai/Mistral-Small-4-119B-2603-eagle "
-        "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 "
-        "--sleep-on-idle"
-    )
 
 
 def test_the_fallback_is_the_default_without_eagle() -> None:

@@ -259,7 +259,7 @@ def _exercise(text: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=700, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(_broken)
 def test_broken_recipes_never_give_a_traceback(tree: dict[str, object]) -> None:
     _exercise(yaml.dump(tree, Dumper=yaml.CSafeDumper, allow_unicode=True))

@@ -31,38 +31,39 @@ ADD_SERVICE = [
 ]
 
 
-def test_on_a_wiped_host_the_group_comes_before_its_members() -> None:
-    assert commands(None, ["spark", "sudo"], None) == [
-        ["groupadd", "--system", "lockstep-operators"],
-        ADD_SERVICE,
-        ["usermod", "--append", "--groups", "docker,lockstep-operators", "spark"],
-    ]
-
-
-def test_a_second_run_has_nothing_to_do() -> None:
-    assert commands(["docker", "lockstep"], ["docker", "lockstep-operators", "sudo"], 990) == []
+BOTH = ["docker", "lockstep-operators"]
 
 
 @pytest.mark.parametrize(
-    ("service", "operator", "expected"),
+    ("service", "operator", "gid", "expected"),
     [
-        (
-            ["lockstep"],
-            ["docker", "lockstep-operators"],
+        pytest.param(
+            *(None, ["spark", "sudo"], None),
+            [
+                ["groupadd", "--system", "lockstep-operators"],
+                ADD_SERVICE,
+                ["usermod", "--append", "--groups", "docker,lockstep-operators", "spark"],
+            ],
+            id="a wiped host: the group comes before its members",
+        ),
+        pytest.param(["docker", "lockstep"], [*BOTH, "sudo"], 990, [], id="a second run"),
+        pytest.param(
+            *(["lockstep"], BOTH, 990),
             [["usermod", "--append", "--groups", "docker", "lockstep"]],
+            id="a group of the service",
         ),
-        (
-            ["docker", "lockstep"],
-            ["docker"],
+        pytest.param(
+            *(["docker", "lockstep"], ["docker"], 990),
             [["usermod", "--append", "--groups", "lockstep-operators", "spark"]],
+            id="a group of the operator",
         ),
-        (None, ["docker", "lockstep-operators"], [ADD_SERVICE]),
+        pytest.param(None, BOTH, 990, [ADD_SERVICE], id="the service's account"),
     ],
 )
 def test_only_what_is_missing_is_added(
-    service: list[str] | None, operator: list[str], expected: list[list[str]]
+    service: list[str] | None, operator: list[str], gid: int | None, expected: list[list[str]]
 ) -> None:
-    assert commands(service, operator, 990) == expected
+    assert commands(service, operator, gid) == expected
 
 
 def test_the_gateways_account_is_in_no_group_of_others() -> None:

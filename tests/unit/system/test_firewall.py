@@ -15,7 +15,7 @@ from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Firewall, Settings, TargetData, WebUi
 from lockstep.recipes.recipe_file import parse
 from lockstep.system.base_files import absent_files
-from lockstep.system.firewall import KEPT, RULES, UNIT, firewall_files, opened
+from lockstep.system.firewall import KEPT, RULES, UNIT, firewall_files
 
 RECIPE = """
 recipe_version: "2"
@@ -35,16 +35,6 @@ def plan(settings: Settings) -> HostPlan:
 def rules(settings: Settings) -> list[str]:
     (text,) = (f.text for f in firewall_files(plan(settings)) if f.path == RULES)
     return [line.strip() for line in text.splitlines()]
-
-
-def test_by_default_only_ssh_and_the_copies_between_sparks_get_in() -> None:
-    assert opened(plan(SPARK)) == {"tcp": [7077], "udp": []}
-    accepted = [line for line in rules(SPARK) if "tcp dport" in line]
-    assert [line.strip() for line in accepted] == [
-        'tcp dport { 22 } accept comment "SSH"',
-        "tcp dport { 7077 } accept",
-    ]
-    assert "type filter hook input priority filter; policy drop;" in rules(SPARK)
 
 
 def test_what_the_inventory_opens_is_open_for_the_host_and_for_containers() -> None:
