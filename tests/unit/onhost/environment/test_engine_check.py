@@ -11,6 +11,7 @@ import pytest
 from forked_host import run_program
 
 from lockstep.host.specs import check_wanted
+from lockstep.onhost.environment import engine_check
 from lockstep.onhost.environment.engine_check import cuda_fault, triple_fault
 
 # Each starts Python, as a host does.
@@ -31,8 +32,8 @@ class Registered:
 
 class ModelRegistry:
     models = {
-        "Sees": Registered("vllm.models.sees", "Sees"),
-        "Writes": Registered("vllm.models.writes", "Writes"),
+        name: Registered(f"vllm.models.{name.lower()}", name)
+        for name in ("Sees", "Writes", "Hears", "Counts", "Lacks")
     }
 """,
     "vllm/plugins.py": "def load_general_plugins():\n    pass\n",
@@ -183,6 +184,8 @@ def venv(tmp_path: Path) -> Venv:
 @pytest.mark.parametrize("moved", [{}, OLD_PARSER])
 def test_an_engine_that_takes_every_recipe_has_no_fault(venv: Venv, moved: dict[str, str]) -> None:
     venv.files |= moved
+    guarded = [*RECIPE["argv"], "--moe-backend", "marlin"]
+    venv.asked["recipes"] = [RECIPE, {**RECIPE, "name": "guarded", "argv": guarded}]
     code, record, said = venv.ask()
     assert (code, said) == (0, "")
     assert record == {
@@ -208,9 +211,7 @@ def test_an_engine_whose_parser_lacks_the_freeze_guard_refuses_the_recipe(
     venv: Venv, line: str
 ) -> None:
     venv.asked["recipes"] = [{**RECIPE, "argv": [*RECIPE["argv"], "--moe-backend", "marlin"]}]
-    assert venv.ask()[0] == 0
     venv.files[ENTRY] = venv.files[ENTRY].replace(MOE_LINE, line)
-    venv.folder = venv.folder / "lacks"
     code, record, said = venv.ask()
     [fault] = record["faults"]
     assert (code, fault in said) == (1, True)
@@ -226,8 +227,7 @@ class Unspecified:
 
 current_platform = Unspecified()
 """
-    entry = "vllm/entrypoints/cli/serve.py"
-    venv.files[entry] = venv.files[entry].replace(
+    venv.files[ENTRY] = venv.files[ENTRY].replace(
         '        serve.add_argument("model")\n',
         """\
         from vllm.platforms import current_platform
@@ -240,43 +240,37 @@ current_platform = Unspecified()
     assert venv.ask()[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        (
-            {"argv": [*RECIPE["argv"], "--no-such-flag"]},
-            "recipe mistral: vLLM 0.19.2 refuses it: "
-            "vllm: error: unrecognized arguments: --no-such-flag",
-        ),
-        (
-            {"argv": ["vllm", "serve", "a/b", "--port", "many"]},
-            "recipe mistral: vLLM 0.19.2 refuses it: "
-            "vllm serve: error: argument --port: invalid int value: 'many'",
-        ),
-        (
-            {"argv": ["vllm", "serve", "a/b", "--port", "1"]},
-            "recipe mistral: vLLM 0.19.2 refuses it: port 1 is taken",
-        ),
-        (
-            {"environment": {"VLLM_NO_SUCH_THING": "1"}},
-            "recipe mistral: vLLM 0.19.2 does not know the variable VLLM_NO_SUCH_THING",
-        ),
-        (
-            {"environment": {"VLLM_PORT": "eighty"}},
-            "recipe mistral: vLLM 0.19.2 refuses the value of VLLM_PORT: "
-            "invalid literal for int() with base 10: 'eighty'",
-        ),
-    ],
-)
-def test_a_recipe_is_refused_with_the_flag_and_the_version(
-    venv: Venv, change: dict[str, Any], fault: str
+#: What a recipe asks for beside the rest → why the engine does not take it.
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"argv": [*RECIPE["argv"], "--no-such-flag"]},
+        "refuses it: vllm: error: unrecognized arguments: --no-such-flag",
+    ),
+    (
+        {"argv": ["vllm", "serve", "a/b", "--port", "many"]},
+        "refuses it: vllm serve: error: argument --port: invalid int value: 'many'",
+    ),
+    ({"argv": ["vllm", "serve", "a/b", "--port", "1"]}, "refuses it: port 1 is taken"),
+    (
+        {"environment": {"VLLM_NO_SUCH_THING": "1"}},
+        "does not know the variable VLLM_NO_SUCH_THING",
+    ),
+    (
+        {"environment": {"VLLM_PORT": "eighty"}},
+        "refuses the value of VLLM_PORT: invalid literal for int() with base 10: 'eighty'",
+    ),
+]
+
+
+def test_each_recipe_is_refused_with_the_flag_and_the_version_and_a_good_one_is_not(
+    venv: Venv,
 ) -> None:
-    good = {**RECIPE, "name": "good"}
-    venv.asked["recipes"] = [good, {**RECIPE, **change}]
+    wrong = [{**RECIPE, "name": str(n), **change} for n, (change, _) in enumerate(REFUSED)]
+    venv.asked["recipes"] = [{**RECIPE, "name": "good"}, *wrong]
     code, record, said = venv.ask()
-    assert code == 1
-    assert record["faults"] == [fault]
-    assert said == f"engine check: {fault}\n"
+    faults = [f"recipe {n}: vLLM 0.19.2 {fault}" for n, (_, fault) in enumerate(REFUSED)]
+    assert (code, record["faults"]) == (1, faults)
+    assert said == "".join(f"engine check: {fault}\n" for fault in faults)
 
 
 def test_every_fault_is_told_at_once(venv: Venv) -> None:
@@ -310,42 +304,28 @@ def test_what_cannot_be_imported_is_named_once_without_a_traceback(
     assert said == f"engine check: {fault}\n"
 
 
-NORM = "recipe mistral: vLLM 0.19.2, normalisation: "
-EXPERTS = "recipe mistral: vLLM 0.19.2, experts triton: "
-FLASH = "recipe mistral: vLLM 0.19.2, attention FLASH_ATTN: "
-
-
-@pytest.mark.parametrize(
-    ("part", "text", "fault"),
-    [
-        ("_C", None, f"{NORM}it has no compiled part _C or _C_stable_libtorch"),
-        (
-            "_moe_C_stable_libtorch",
-            None,
-            f"{EXPERTS}it has no compiled part _moe_C or _moe_C_stable_libtorch",
-        ),
-        (
-            "_moe_C_stable_libtorch",
-            "raise ImportError('no symbol: aoti\\nmore')",
-            f"{EXPERTS}_moe_C_stable_libtorch cannot be loaded: ImportError: no symbol: aoti",
-        ),
-        (
-            "vllm_flash_attn/_vllm_fa2_C",
-            None,
-            f"{FLASH}it has no compiled part vllm_flash_attn/_vllm_fa?_C",
-        ),
-    ],
-)
-def test_a_compiled_part_that_a_recipe_needs_is_loaded(
-    venv: Venv, part: str, text: str | None, fault: str
-) -> None:
+def test_compiled_parts_that_a_recipe_needs_are_there(venv: Venv) -> None:
     venv.configured("Writes", experts=8)
-    if text is None:
+    for part in ("_C", "_moe_C_stable_libtorch", "vllm_flash_attn/_vllm_fa2_C"):
         del venv.files[f"vllm/{part}.abi3.so"]
-    else:
-        venv.files[f"vllm/{part}/__init__.py"] = text
     code, record, _ = venv.ask()
-    assert (code, record["faults"]) == (1, [fault])
+    lacks = "recipe mistral: vLLM 0.19.2, {}: it has no compiled part {}".format
+    assert (code, record["faults"]) == (
+        1,
+        [
+            lacks("normalisation", "_C or _C_stable_libtorch"),
+            lacks("experts triton", "_moe_C or _moe_C_stable_libtorch"),
+            lacks("attention FLASH_ATTN", "vllm_flash_attn/_vllm_fa?_C"),
+        ],
+    )
+
+
+def test_a_compiled_part_that_a_recipe_needs_is_loaded(venv: Venv) -> None:
+    venv.configured("Writes", experts=8)
+    part = "_moe_C_stable_libtorch"
+    venv.files[f"vllm/{part}/__init__.py"] = "raise ImportError('no symbol: aoti\\nmore')"
+    told = f"{part} cannot be loaded: ImportError: no symbol: aoti"
+    assert venv.ask()[1]["faults"] == [f"recipe mistral: vLLM 0.19.2, experts triton: {told}"]
 
 
 def test_a_compiled_part_that_no_recipe_needs_is_not_missed(venv: Venv) -> None:
@@ -362,19 +342,8 @@ def test_what_only_the_driver_could_answer_is_said_and_no_fault(venv: Venv) -> N
     assert f"engine check: not asked: {record['unasked'][1]}\n" in venv.printed
 
 
-@pytest.mark.parametrize(
-    ("variables", "fault"),
-    [
-        (
-            {},
-            "recipe mistral: vLLM 0.19.2 wants flashinfer-python==0.6.4, which is not installed: "
-            "it would end as it starts",
-        ),
-        ({"VLLM_USE_FLASHINFER_SAMPLER": "0"}, None),
-    ],
-)
 def test_flashinfer_is_demanded_where_vllm_would_import_it(
-    venv: Venv, variables: dict[str, str], fault: str | None
+    venv: Venv, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A real environment passed the check and died at its start (0.26.0, 2026-11-22)."""
     venv.demands["vllm"] = "Requires-Dist: flashinfer-python==0.6.4\n"
@@ -383,8 +352,15 @@ def test_flashinfer_is_demanded_where_vllm_would_import_it(
     envs = venv.files["vllm/envs.py"]
     known = '"VLLM_USE_FLASHINFER_SAMPLER": lambda: None,\n    "VLLM_PORT"'
     venv.files["vllm/envs.py"] = envs.replace('"VLLM_PORT"', known, 1)
-    venv.asked["recipes"] = [{**RECIPE, "environment": variables}]
-    assert venv.ask()[1]["faults"] == [fault] * bool(fault)
+    off = {**RECIPE, "name": "off", "environment": {"VLLM_USE_FLASHINFER_SAMPLER": "0"}}
+    venv.asked["recipes"] = [RECIPE, off]
+    assert venv.ask()[1]["faults"] == [
+        "recipe mistral: vLLM 0.19.2 wants flashinfer-python==0.6.4, which is not installed: "
+        "it would end as it starts"
+    ]
+    demand = "flashinfer-python==0.6.4"
+    monkeypatch.setattr(engine_check.importlib.metadata, "requires", lambda _: [demand])
+    assert engine_check.flashinfer_fault("0.19.2", [off]) is None
 
 
 @pytest.mark.parametrize("waived", [False, True])
