@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onhost_fake_systemd
+from a_target import about
 from fork import Fork
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
@@ -72,7 +73,7 @@ class Spark:
         self.name, self.address = members[rank]["name"], members[rank]["address"]
         self.rank, self.port = rank, port
         self.engine = FakeEngine()
-        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
+        base = about(memory_gib=60.0, start_timeout_s=60, url=self.engine.url)
         joint = {**base, "cluster": "pair", "url": "" if rank else self.engine.url}
         targets = {
             "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},

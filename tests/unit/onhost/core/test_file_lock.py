@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
@@ -42,12 +43,15 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 def test_the_note_is_there_while_it_is_held_and_after_no_end_of_it(tmp_path: Path) -> None:
     path = tmp_path / "switch.lock"
-    with pytest.raises(KeyError), file_lock.noted(path, {"user": "anna"}, mode=0o644):
-        assert (file_lock.holder(path) or {})["user"] == "anna"
-        assert mode(tmp_path / "switch.json") == 0o644
-        raise KeyError
-    assert file_lock.holder(path) is None
-    assert list(tmp_path.iterdir()) == []
+    with file_lock.open_file(path) as file:
+        with pytest.raises(KeyError), file_lock.noted(path, {"user": "anna"}, mode=0o644):
+            # Who looks takes no lock, and whoever has one that left no note is nobody.
+            assert (file_lock.holder(path) or {})["user"] == "anna"
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            assert mode(tmp_path / "switch.json") == 0o644
+            raise KeyError
+        assert file_lock.holder(path) is None
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_note_of_one_that_was_killed_names_nobody(tmp_path: Path) -> None:

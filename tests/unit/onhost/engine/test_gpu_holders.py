@@ -6,19 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from a_target import about
 from onhost_fakes import FakeDocker, host_root, write_targets
 
 from lockstep.onhost.core import config, errors, runner
 from lockstep.onhost.engine import gpu_holders
 
 SYNC, OURS = "a" * 64, "b" * 64
-VLLM = {
-    "unit": "vllm.service",
-    "url": "http://127.0.0.1:30001",
-    "model": "qwen",
-    "memory_gib": 67.0,
-    "start_timeout_s": 1800,
-}
+VLLM = about(unit="vllm.service")
 
 
 class Spark:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from a_target import target
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.core import config
 from lockstep.onhost.engine import openai_api, probes, sense, sense_pooling
 
 RIGHT = {
@@ -68,9 +68,8 @@ def engine() -> Iterator[Engine]:
 
 
 def look(engine: Engine, record: Any = None, **keys: Any) -> sense.Verdict:
-    fields = {"sense": "answers", **keys}
-    target = config.Target("qwen", "q.service", engine.url, "served", 1.0, 30.0, **fields)
-    return sense.look(target, "s3cret", record)
+    served = target(url=engine.url, model="served", **{"sense": "answers", **keys})
+    return sense.look(served, "s3cret", record)
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:

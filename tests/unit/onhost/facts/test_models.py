@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from a_target import target
 
 from lockstep.onhost import engines
 from lockstep.onhost.core import config, errors
@@ -13,8 +14,7 @@ from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts import ruler
 from lockstep.onhost.systemd import units
 
-QWEN = config.Target("qwen", "qwen.service", "http://127.0.0.1:1", "q", 1.0, 60.0)
-OTHER = config.Target("other", "other.service", "http://127.0.0.1:2", "o", 1.0, 60.0)
+QWEN, OTHER = (target(name, unit=f"{name}.service") for name in ("qwen", "other"))
 
 
 @pytest.fixture

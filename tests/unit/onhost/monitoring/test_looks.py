@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from a_target import about
 from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import atomic
@@ -35,18 +36,9 @@ class Spark:
         self.engine.metrics = COUNTERS
         # Only bounds a hang; a busy machine takes longer for the engine's counters.
         monkeypatch.setattr(looks.facts, "_PATIENCE_S", 180.0)
-        target = {
-            "unit": UNIT,
-            "recipe": "qwen-recipe",
-            "engine": "vllm",
-            "url": self.engine.url,
-            "engine_url": self.engine.url,
-            "model": "qwen",
-            "memory_gib": 67.0,
-            "start_timeout_s": 1800,
-            "floor_loading_gib": 8.0,
-            "floor_serving_gib": 4.0,
-        }
+        engine = {"engine": "vllm", "url": self.engine.url, "engine_url": self.engine.url}
+        floors = {"floor_loading_gib": 8.0, "floor_serving_gib": 4.0}
+        target = about(unit=UNIT, recipe="qwen-recipe", **engine, **floors)
         mistral = {**target, "unit": "sglang-mistral4.service"}
         self.paths = host_root(folder / "root", {"qwen": target, "mistral": mistral}, 41.2)
         self.systemd = FakeSystemd(folder / "systemd", monkeypatch)

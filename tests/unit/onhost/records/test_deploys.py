@@ -219,25 +219,6 @@ def test_one_that_ended_in_an_exception_is_in_nobodys_way(
     assert len(tries) == 1, "it tried again, and did not give up for one that has ended"
 
 
-def test_one_that_was_killed_is_in_nobodys_way(journal: list[str], path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    killed = {**asdict(MINE), "pid": 1, "start": -1}
-    path.with_suffix(".json").write_text(json.dumps(killed))
-    assert deploys.holder(path) is None
-    assert deploys.take(asdict(YOUNGER), iter(["ended done"])) is None
-    assert journal == ["ben from desktop: rollback of spark: done"]
-
-
-def test_who_looks_takes_no_lock(path: Path) -> None:
-    with deploys.held(MINE, path), file_lock.open_file(path) as file:
-        assert deploys.holder(path) == MINE
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    with file_lock.open_file(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert deploys.holder(path) is None
-
-
 def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deploys, "_COMING_S", 0.1)
     with pytest.raises(errors.Problem, match="was not taken"):

@@ -61,7 +61,10 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-def test_nothing_there_is_nobodys(root: Root) -> None:
+def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root: Root) -> None:
+    for path in ("/etc/lockstep/targets.json", "/usr/local/lib/lockstep/__main__.py"):
+        root.write(path)
+        assert root.judge().file(path) == ""
     assert root.judge().file(UNIT) == ""
     assert root.judge().folder("/data/models", "0755", "root", "root") == ""
 
@@ -69,15 +72,6 @@ def test_nothing_there_is_nobodys(root: Root) -> None:
 def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
     os.utime(root.write(UNIT), (1763683200, 1763683200))
     assert root.judge().file(UNIT) == f"written 2025-11-21, of {USER}"
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["/etc/lockstep/targets.json", "/usr/local/lib/lockstep/__main__.py"],
-)
-def test_what_is_in_our_folders_is_ours(root: Root, path: str) -> None:
-    root.write(path)
-    assert root.judge().file(path) == ""
 
 
 @pytest.mark.parametrize(

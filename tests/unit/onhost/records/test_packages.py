@@ -143,28 +143,20 @@ def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: la
     assert {"mine", "jq"} <= apt.here and packages.load(paths).packages == ["jq"]
 
 
-def test_what_came_for_others_goes_also_after_a_run_that_was_cut_off(
+def test_what_apt_refuses_stays_noted_and_what_came_for_it_goes_after_a_run_that_was_cut_off(
     apt: Apt, paths: layout.Paths
 ) -> None:
     packages.note(paths, ["prometheus"])
     apt.here |= {"prometheus", "libjs"}
     apt.fails = True
-    with pytest.raises(errors.Problem):
+    with pytest.raises(errors.Problem, match="purge prometheus libjs failed: E: no"):
         packages.purge(paths, ["prometheus"])
+    assert packages.load(paths).packages == ["prometheus", "libjs"]
     # As far as dpkg came.
     apt.here.remove("prometheus")
     apt.fails = False
     assert packages.purge(paths, packages.load(paths).packages) == ["libjs"]
     assert packages.load(paths).packages == []
-
-
-def test_what_apt_refuses_stays_noted(apt: Apt, paths: layout.Paths) -> None:
-    packages.note(paths, ["prometheus"])
-    apt.here.add("prometheus")
-    apt.fails = True
-    with pytest.raises(errors.Problem, match="purge prometheus failed: E: no"):
-        packages.purge(paths, ["prometheus"])
-    assert packages.load(paths).packages == ["prometheus"]
 
 
 def test_one_that_makes_no_account_does_not_keep_it(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_target import about
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import rank_gate, wire_client, wire_server
@@ -20,13 +21,7 @@ from lockstep.onhost.systemd import units
 TWINS = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
 MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
 PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": TWINS}
-GLM = {
-    "unit": "vllm-glm.service",
-    "url": "http://127.0.0.1:8000",
-    "model": "glm",
-    "memory_gib": 90.0,
-    "start_timeout_s": 1800,
-}
+GLM = about(unit="vllm-glm.service", model="glm")
 
 
 @pytest.fixture
