@@ -23,7 +23,7 @@ time.sleep(60)
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", ENGINE, request.param]
+    argv = [sys.executable, "-IS", "-c", ENGINE, request.param]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         yield process

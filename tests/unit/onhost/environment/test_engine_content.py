@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_peer import TOKEN, Spark
+from a_peer import Spark, leased
 from a_repository import commit, git, source
 from a_repository import fork as a_fork
 from local_server import LocalServer, Reply, serving
@@ -90,9 +89,7 @@ class Host:
         self.paths = layout.Paths(root / "host")
         self.folder = root / "engines/store"
         self.home = root / "engines/0123456789ab"
-        claims.folder(self.paths).mkdir(parents=True)
-        lease = {"token": TOKEN, "peers": [vars(peer) for peer in of]}
-        (peer_client.folder(self.paths) / "1.client.json").write_text(json.dumps(lease))
+        leased(self.paths, *of)
         self.spec: dict[str, Any] = {
             "packages": [PACKAGE],
             "built_with": [],

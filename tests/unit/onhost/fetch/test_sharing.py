@@ -7,12 +7,12 @@ import io
 import json
 import os
 import pwd
-import socket
 import stat
 import time
 
 import pytest
 from a_peer import TOKEN, Spark
+from lab_servers import free_port
 from onhost_fakes import FakeSystemd, installed
 
 from lockstep.onhost.core import layout, program
@@ -90,9 +90,7 @@ def test_no_other_account_comes_to_a_claim_which_it_could_hold(systemd, paths, m
 @pytest.fixture
 def own(paths) -> dict:
     """A lease whose only peer is this host itself, at a port that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     peer = {"name": "spark1", "address": "127.0.0.1", "port": port, "earlier": False}
     return lease(port=port, peers=[peer])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -11,12 +11,13 @@ import shutil
 import ssl
 import threading
 import urllib.parse
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from a_peer import TOKEN, Spark
+from a_peer import Spark, leased
+from local_server import LocalServer, Reply, Seen, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.core.progress import Progress, read_back
@@ -36,9 +37,10 @@ FILES = {
 
 
 class Hub:
-    """A Hugging Face endpoint: resolve URLs."""
+    """A Hugging Face endpoint: resolve URLs; `redirect_to` is where their content is then."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: LocalServer) -> None:
+        self.url = server.url
         self.requests: list[tuple[str, str | None]] = []
         self.tokens: list[str | None] = []
         self.redirect_to: str | None = None
@@ -46,61 +48,47 @@ class Hub:
         self.cut: dict[str, list[int]] = {}
         self.status = 200
         self.error_code = ""
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer._serve(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for model, files in FILES.items():
+            repository, _, revision = model.rpartition("/")
+            for path, body in files.items():
+                answer = functools.partial(self._answer, path, body)
+                server.answers[f"/{repository}/resolve/{revision}/{path}"] = answer
 
     def gets(self) -> list[str]:
         return sorted(path for path, _ in self.requests)
 
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = handler.path.lstrip("/").split("/")
-        path, range_ = "/".join(parts[4:]), handler.headers.get("Range")
+    def _answer(self, path: str, body: bytes, seen: Seen) -> Reply:
+        range_ = seen.headers.get("Range")
         self.requests.append((path, range_))
-        self.tokens.append(handler.headers.get("Authorization"))
-        model = "/".join([*parts[:2], parts[3]])
-        body = FILES.get(model, {}).get(path)
-        if body is None or self.status != 200:
-            handler.send_response(404 if self.status == 200 else self.status)
-            if self.error_code:
-                handler.send_header("X-Error-Code", self.error_code)
-            handler.send_header("Content-Length", "0")
-            handler.end_headers()
-            return
+        self.tokens.append(seen.headers.get("Authorization"))
+        if self.status != 200:
+            return Reply(b"", self.status, {"X-Error-Code": self.error_code})
+        if self.redirect_to:
+            return Reply(b"", 302, {"Location": f"{self.redirect_to}{seen.path}"})
         if self.spoil.get(path, 0):
             self.spoil[path] -= 1
             body = bytes(len(body))
         start = int(range_.removeprefix("bytes=").rstrip("-").split("-")[0]) if range_ else 0
-        status = 206 if range_ else 200
-        handler.send_response(302 if self.redirect_to else status)
-        if self.redirect_to:
-            handler.send_header("Location", f"{self.redirect_to}{handler.path}")
-        handler.send_header("Content-Length", str(len(body) - start))
+        headers = {"Content-Length": str(len(body) - start)}
         if range_:
-            handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        handler.end_headers()
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
         cuts = self.cut.get(path, [])
-        handler.wfile.write(body[start:][: cuts.pop(0) if cuts else None])
+        part = body[start:][: cuts.pop(0) if cuts else None]
+        return Reply(part, 206 if range_ else 200, headers)
 
 
 @pytest.fixture
-def hub():
-    hub = Hub()
-    yield hub
-    hub.close()
+def hub() -> Iterator[Hub]:
+    with serving({}) as server:
+        yield Hub(server)
+
+
+@pytest.fixture
+def elsewhere(hub: Hub) -> Iterator[Hub]:
+    """Another server, which has what the hub is asked for."""
+    with serving({}) as server:
+        hub.redirect_to = server.url.replace("127.0.0.1", "localhost")
+        yield Hub(server)
 
 
 @pytest.fixture
@@ -238,39 +226,39 @@ def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp
     assert Path(path) == snapshot(spec)
 
 
-def test_a_truncated_file_is_found_without_reading_and_fetched_again(spec, hub, capsys):
-    fetch(spec)
-    blob = (snapshot(spec) / "model-00001.safetensors").resolve()
-    os.truncate(blob, 100)
-    assert state(spec)["wrong_size"] == ["model-00001.safetensors"]
-
-    hub.requests.clear()
-    assert fetch(spec) == 0
-    assert hub.gets() == ["model-00001.safetensors"]
-    assert state(spec)["state"] == "complete"
-    assert "1 corrupt files: model-00001.safetensors; fetching them" in capsys.readouterr().out
+def truncated(link: Path) -> None:
+    os.truncate(link.resolve(), 100)
 
 
-def test_a_truncated_file_whose_link_is_gone_is_fetched_again(spec, hub):
+def truncated_and_unlinked(link: Path) -> None:
+    truncated(link)
+    link.unlink()
+
+
+def changed(link: Path) -> None:
+    link.resolve().write_bytes(bytes(len(WEIGHTS)))
+    os.utime(link.resolve(), ns=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [(truncated, "wrong_size"), (truncated_and_unlinked, "missing"), (changed, "unverified")],
+)
+def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
+    spec, hub, capsys, harm, found
+):
     fetch(spec)
     link = snapshot(spec) / "model-00001.safetensors"
-    os.truncate(link.resolve(), 100)
-    link.unlink()
-    fetch(spec)
-    assert link.read_bytes() == WEIGHTS
-
-
-def test_a_file_changed_in_place_is_read_again_and_repaired(spec, hub):
-    fetch(spec)
-    blob = (snapshot(spec) / "model-00002.safetensors").resolve()
-    blob.write_bytes(bytes(len(WEIGHTS)))
-    os.utime(blob, ns=(1, 1))
-    assert state(spec)["unverified"] == ["model-00002.safetensors"]
+    harm(link)
+    assert state(spec)[found] == [link.name]
 
     hub.requests.clear()
     assert fetch(spec) == 0
-    assert hub.gets() == ["model-00002.safetensors"]
-    assert (snapshot(spec) / "model-00002.safetensors").read_bytes() == WEIGHTS[::-1]
+    assert hub.gets() == [link.name]
+    assert link.read_bytes() == WEIGHTS
+    assert state(spec)["state"] == "complete"
+    said = capsys.readouterr().out
+    assert found != "wrong_size" or f"1 corrupt files: {link.name}; fetching them" in said
 
 
 def test_a_download_that_arrived_corrupt_is_fetched_again_once(spec, hub, capsys):
@@ -359,48 +347,40 @@ def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch)
     assert state(spec)["state"] == "complete"
 
 
-def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, tmp_path):
-    elsewhere = Hub()
-    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, elsewhere, tmp_path):
     (tmp_path / "token").write_text("hf_s3cret\n")
 
-    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
-    elsewhere.close()
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
     assert set(hub.tokens) == {"Bearer hf_s3cret"}
     assert len(elsewhere.tokens) == 4
     assert set(elsewhere.tokens) == {None}
 
 
-def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(spec, hub, tmp_path, capsys):
-    elsewhere = Hub()
-    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(
+    spec, hub, elsewhere, tmp_path, capsys
+):
     text = spec.read_text().replace("http://", "http://anna:g%40heim@")
     spec.write_text(text)
     (tmp_path / "token").write_text("hf_s3cret\n")
 
-    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
     assert set(hub.tokens) == {"Basic " + base64.b64encode(b"anna:g@heim").decode()}
     assert set(elsewhere.tokens) == {None}
-    elsewhere.close()
 
     shutil.rmtree(weights_spec.parse(text).cache_dir)
     hub.redirect_to, hub.status = None, 401
     with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
         fetch(spec)
     assert found.value.code == 3
-    hub.close()
     said = capsys.readouterr()
     assert "heim" not in f"{found.value}{said}"
 
 
-def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
-    elsewhere = Hub()
-    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, elsewhere, tmp_path):
     url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
     source = download.Source(url, None, {"Authorization": "Bearer hf_s3cret"})
 
     download.download(lambda: source, tmp_path / "config.json", CONFIG)
-    elsewhere.close()
     assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
     assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
 
@@ -448,8 +428,7 @@ def test_a_hub_that_refuses_is_explained(spec, hub, monkeypatch, status, error_c
 
 def test_a_hub_that_is_down_is_explained(spec, hub, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
-    hub.close()
-
+    spec.write_text(spec.read_text().replace(hub.url, f"http://{refused_address()}"))
     with pytest.raises(errors.Problem, match="check network and proxy"):
         fetch(spec)
 
@@ -552,13 +531,13 @@ def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
 
 
 def test_a_token_file_that_is_not_there_means_no_token(spec, hub, tmp_path):
-    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
     assert set(hub.tokens) == {None}
 
 
 def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
     with pytest.raises(errors.Problem, match="Is a directory") as problem:
-        fetch_weights.main([str(spec), "--token-file", str(tmp_path)])
+        fetch(spec, "--token-file", str(tmp_path))
     assert problem.value.code == 2
 
 
@@ -568,9 +547,7 @@ def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spe
         for path, body in files.items():
             peer.has(body, hash_of(path, body).popitem()[1])
     here = layout.Paths(tmp_path / "spark2")
-    (peer_client.folder(here)).mkdir(parents=True)
-    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
-    (peer_client.folder(here) / "0.client.json").write_text(json.dumps(lease))
+    leased(here, peer.as_peer())
     try:
         assert fetch_weights.main([str(spec)], here) == 0
     finally:
