@@ -78,7 +78,7 @@ if "--requirement" in sys.argv:
     for line in lines:
         offered(line.partition("==")[0], line.rpartition(":")[2])
 else:
-    assert "--no-deps" in sys.argv
+    assert "--no-deps" in sys.argv and "--build-constraints" in sys.argv
     words = sys.argv[-1:]
 for word in words:
     name, _, version = (basename(word), "", "0") if isabs(word) else word.partition("==")
@@ -259,28 +259,13 @@ def test_the_stages_bring_about_what_the_specification_asks_for(built: Site) -> 
     assert git(built.home / "vllm", "rev-parse", "HEAD") == built.spec["vllm"]["commit"]
     # The fork's build looks for the tag that it left upstream at.
     assert git(built.home / "vllm", "tag") == "v1"
+    origins = built.found()["environment"]["origins"]
+    edited = {name: origins[name]["editable"] for name in ("vllm", "transformers")}
+    assert edited == {"vllm": True, "transformers": False}
+    first = (built.home / "pytorch.txt").read_text().splitlines()[0]
+    assert first == f"torch==2.10.0+cu130 --hash=sha256:{PACKAGES[0]['sha256']}"
     built.spec["home"] = str(built.home.parent / "another")
     assert sorted(built.missing()) == ["flashinfer", "pytorch", "vllm"]
-
-
-def test_uv_is_told_every_wheel_by_its_hash_and_nothing_besides(built: Site) -> None:
-    venv = f"{built.home}/venv"
-    store = f"{built.home.parent}/store/wheels"
-    into = ["pip", "install", "--python", f"{venv}/bin/python", "--no-deps", "--no-index"]
-    into += ["--find-links", store]
-    listed = [*into, "--require-hashes", "--requirement"]
-    tree = [*into, "--build-constraints", f"{built.home}/built_with.txt"]
-    assert [argv for argv, _ in built.calls()] == [
-        ["venv", "--clear", "--python", "3.12", venv],
-        [*listed, f"{built.home}/pytorch.txt"],
-        [*listed, f"{built.home}/vllm.txt"],
-        [*tree, "--editable", f"{built.home}/vllm"],
-        [*tree, f"{built.home}/transformers"],
-        [*listed, f"{built.home}/flashinfer.txt"],
-    ]
-    sha256 = hashlib.sha256(b"torch").hexdigest()
-    first = (built.home / "pytorch.txt").read_text().splitlines()[0]
-    assert first == f"torch==2.10.0+cu130 --hash=sha256:{sha256}"
 
 
 def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built: Site) -> None:

@@ -383,48 +383,39 @@ def test_an_environment_without_vllm(venv: Venv) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "fault"),
+    ("expected", "found", "said"),
     [
-        ("13", "13.0", None),
-        ("13.0", "13.0", None),
+        ("13", "13.0", ""),
+        ("13.0", "13.0", ""),
         # A stand-in host demands a build without CUDA and takes what it gets.
-        (None, None, None),
-        (
-            "13",
-            None,
-            "torch 2.10 is a CPU build, expected CUDA 13: it came from the wrong index "
-            "(PyPI's torch 2.10 for aarch64 has no CUDA); set sources.torch_index",
-        ),
-        ("13", "12.9", "torch 2.10 is built for CUDA 12.9, expected 13"),
-        ("1", "13.0", "torch 2.10 is built for CUDA 13.0, expected 1"),
-        (None, "13.0", "torch 2.10 is built for CUDA 13.0, expected a build without CUDA"),
+        (None, None, ""),
+        ("13", None, "is a CPU build, expected CUDA 13: it came from the wrong index"),
+        ("13", "12.9", "is built for CUDA 12.9, expected 13"),
+        ("1", "13.0", "is built for CUDA 13.0, expected 1"),
+        (None, "13.0", "is built for CUDA 13.0, expected a build without CUDA"),
     ],
 )
 def test_torchs_cuda_is_the_one_that_was_asked_for(
-    expected: str | None, found: str | None, fault: str | None
+    expected: str | None, found: str | None, said: str
 ) -> None:
-    assert cuda_fault(expected, found, "2.10") == fault
+    fault = cuda_fault(expected, found, "2.10")
+    assert f"torch 2.10 {said}" in (fault or "") if said else fault is None
 
 
 @pytest.mark.parametrize(
-    ("versions", "fault"),
+    ("versions", "agree"),
     [
-        (("0.6.1", "0.6.1", "0.6.1+cu130"), None),
-        ((None, None, None), None),
-        (
-            ("0.6.1", "0.6.0", "0.6.1+cu130"),
-            "the FlashInfer packages do not agree: flashinfer-python 0.6.1, "
-            "flashinfer-cubin 0.6.0, flashinfer-jit-cache 0.6.1+cu130",
-        ),
-        (
-            ("0.6.1", None, "0.6.1+cu130"),
-            "the FlashInfer packages do not agree: flashinfer-python 0.6.1, "
-            "flashinfer-cubin missing, flashinfer-jit-cache 0.6.1+cu130",
-        ),
+        (("0.6.1", "0.6.1", "0.6.1+cu130"), True),
+        ((None, None, None), True),
+        (("0.6.1", "0.6.0", "0.6.1+cu130"), False),
+        (("0.6.1", None, "0.6.1+cu130"), False),
     ],
 )
 def test_flashinfers_three_packages_agree_or_none_is_there(
-    versions: tuple[str | None, ...], fault: str | None
+    versions: tuple[str | None, ...], agree: bool
 ) -> None:
     names = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
-    assert triple_fault(dict(zip(names, versions, strict=True))) == fault
+    fault = triple_fault(dict(zip(names, versions, strict=True)))
+    told = (f"{name} {version or 'missing'}" for name, version in zip(names, versions, strict=True))
+    wrong = f"the FlashInfer packages do not agree: {', '.join(told)}"
+    assert fault == (None if agree else wrong)

@@ -20,11 +20,16 @@ BUILD = '[build-system]\nrequires = []\nbuild-backend = "own"\nbackend-path = ["
 
 
 class Installer:
-    """uv in a folder that has one wheel."""
+    """uv with a cache that has one wheel unpacked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cache = folder / "uv-cache"
+        wheel = write_wheel(StandInWheel("part", "1.0"), folder)
+        sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        (folder / "list.txt").write_text(f"part==1.0 --hash=sha256:{sha256}\n")
+        assert self.install("--require-hashes", "--requirement", "list.txt") == ""
+        shutil.rmtree(folder / "into")
 
     def install(self, *what: str) -> str:
         """What uv complains of; "" where it is content."""
@@ -47,21 +52,9 @@ class Installer:
         return folder
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder, where uv has unpacked the wheel into its cache."""
-    folder = tmp_path_factory.mktemp("made")
-    wheel = write_wheel(StandInWheel("part", "1.0"), folder)
-    sha256 = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    (folder / "list.txt").write_text(f"part==1.0 --hash=sha256:{sha256}\n")
-    assert Installer(folder).install("--require-hashes", "--requirement", "list.txt") == ""
-    shutil.rmtree(folder / "into")
-    return folder
-
-
 @pytest.fixture
-def installer(tmp_path: Path, made: Path) -> Installer:
-    return Installer(shutil.copytree(made, tmp_path / "copy", symlinks=True))
+def installer(tmp_path: Path) -> Installer:
+    return Installer(tmp_path)
 
 
 def without(name: str) -> Callable[[Installer], None]:

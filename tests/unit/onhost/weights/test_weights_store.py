@@ -167,6 +167,10 @@ def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, c
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
     assert said[-1].startswith("weights org/small: complete at /")
+    # Each blob has the name that the lock gives it.
+    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
+    blobs = snapshot(spec).parent.parent / "blobs"
+    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
 
     hub.requests.clear()
     assert fetch(spec) == 0
@@ -193,27 +197,20 @@ def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkey
     assert state(spec)["state"] == "complete"
 
 
-def test_the_engine_gets_a_folder_with_own_and_borrowed_files(spec, tmp_path):
+def test_the_engine_gets_a_folder_with_own_and_borrowed_files_at_any_mount_point(spec, tmp_path):
     fetch(spec)
-
     merged = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
     assert state(spec)["path"] == str(merged)
+    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
+
+    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
+    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
     files = {
         str(path.relative_to(merged)): path.read_bytes()
         for path in merged.rglob("*")
         if path.is_file()
     }
     assert files == {**FILES[f"org/small/{REVISION}"], **FILES[f"org/base/{BASE_REVISION}"]}
-    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
-
-
-def test_the_merged_folder_works_under_another_mount_point(spec, tmp_path):
-    fetch(spec)
-    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
-
-    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
-    assert (merged / "config.json").read_bytes() == b'{"base": true}'
-    assert (merged / "original/params.json").read_bytes() == b"{}"
 
 
 def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp_path):
@@ -313,13 +310,6 @@ def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, h
     assert hub.gets() == ["config.json", "original/params.json"]
     assert (merged / "original/params.json").read_bytes() == b"{}"
     assert (merged / "config.json").read_bytes() == b'{"base": true}'
-
-
-def test_blobs_have_the_names_that_the_lock_gives_them(spec):
-    assert fetch(spec) == 0
-    blobs = snapshot(spec).parent.parent / "blobs"
-    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
-    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
 
 
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
