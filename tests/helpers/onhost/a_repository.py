@@ -24,7 +24,7 @@ def commit(folder: Path, message: str = "new") -> str:
 def fork(folder: Path) -> Path:
     """A fork in a new folder: `v1` is where it left upstream, and it has one file."""
     folder.mkdir(parents=True)
-    git(folder, "init", "--quiet", "--initial-branch", "main")
+    git(folder, "init", "--quiet", "--template=", "--initial-branch", "main")
     commit(folder, "upstream")
     git(folder, "tag", "v1")
     git(folder, "checkout", "--quiet", "-b", BRANCH)

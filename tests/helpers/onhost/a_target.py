@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from lockstep.onhost.core.config import Target
+from lockstep.onhost.core.layout import Paths
 
 #: An address at which nothing answers.
 NOWHERE = "http://127.0.0.1:9"
@@ -19,3 +21,8 @@ def about(**keys: Any) -> dict[str, Any]:
 def target(name: str = "qwen", **keys: Any) -> Target:
     """The same as a program of the host has it."""
     return Target(name, **about(**keys))
+
+
+def tell(paths: Paths, **keys: Any) -> None:
+    """Let targets.json of a host say this, too."""
+    paths.targets.write_text(json.dumps({**json.loads(paths.targets.read_text()), **keys}))

@@ -54,9 +54,18 @@ def test_a_generated_token_makes_it_ready(fake, main_process):
     assert fake.keys == ["Bearer s3cret"]
 
 
-def test_thinking_without_an_answer_counts_as_tokens(fake, main_process):
-    fake.chat = lambda _: (200, fake.answer(None, 16, reasoning_content="The user"))
-    assert waiter(fake.url, main_process.pid).wait(None).startswith("16 tokens in ")
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([(200, FakeEngine.answer(None, 16, reasoning_content="The user"))], "16 tokens in "),
+        ([(503, {"error": "warming up"}), (200, FakeEngine.answer("hello", 2))], "2 tokens in "),
+    ],
+    ids=["thoughts count", "a warming engine gets another chance"],
+)
+def test_tokens_make_it_ready_whenever_and_of_whatever_they_come(fake, main_process, answers, said):
+    left = list(answers)
+    fake.chat = lambda _: left.pop(0)
+    assert waiter(fake.url, main_process.pid).wait(None).startswith(said)
 
 
 @pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
@@ -82,12 +91,6 @@ def test_a_refusal_and_what_is_no_answer_fail_at_once(
     fake.chat = lambda _: (code, answer)
     assert failed(fake.url, main_process.pid, words, kind=kind) == 4
     assert len(fake.requests) == 1
-
-
-def test_a_warming_engine_gets_another_chance(fake, main_process):
-    answers = [(503, {"error": "warming up"}), (200, fake.answer("hello", 2))]
-    fake.chat = lambda _: answers.pop(0)
-    assert waiter(fake.url, main_process.pid).wait(None).startswith("2 tokens in ")
 
 
 def only_when_green(fake: FakeEngine) -> None:

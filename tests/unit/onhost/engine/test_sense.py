@@ -224,14 +224,11 @@ def test_a_model_by_its_record_may_say_what_it_likes(engine: Engine) -> None:
     assert "(judged by its record only): echo: differs from its record: the log-prob" in again.words
 
 
-def test_answers_without_log_probabilities_become_no_record(engine: Engine) -> None:
-    engine.refuse["logprobs"] = (400, "logprobs")
-    verdict = look(engine, sense="record")
-    assert verdict.state == "untold"
-    assert "nothing can be compared" in verdict.words
-
-
-def test_a_record_without_log_probabilities_decides_nothing(engine: Engine) -> None:
+def test_answers_without_log_probabilities_become_no_record_and_decide_nothing(
+    engine: Engine,
+) -> None:
     kept = json.loads(json.dumps(look(engine, sense="record").answers))
     engine.refuse["logprobs"] = (400, "logprobs")
-    assert look(engine, kept, sense="record").state == "untold"
+    verdict = look(engine, sense="record")
+    assert verdict.state == look(engine, kept, sense="record").state == "untold"
+    assert "nothing can be compared" in verdict.words

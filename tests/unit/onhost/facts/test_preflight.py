@@ -20,9 +20,6 @@ from lockstep.onhost.core import layout, meminfo
 from lockstep.onhost.facts import docker as dockers
 from lockstep.onhost.facts import machine, network, packages, preflight, reading
 
-# Each starts the programs that it asks.
-pytestmark = pytest.mark.slow
-
 # A key that nobody uses, and what `ssh-keygen -lf` shows of it.
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIK5r80uRFOOEmHwCHd1jEkejsC3/dtDhj651LkZy9Ycj"
 FINGERPRINT = "SHA256:9BhddaDmPNVhRRQKu4XY4pD7KIqztWzQoAwLzsOr5hU"

@@ -100,13 +100,6 @@ def test_only_recipes_that_are_refused_are_named(
     assert found == {"version": version, "faults": faults, "unanswered": None}
 
 
-def test_an_engine_without_the_freeze_guards_flag_refuses_the_recipe(tmp_path: Path) -> None:
-    older = installed(tmp_path / "older", Tag("spark-arena/older", "x", "vllm", "0.15.1"))
-    assert ask(older, "vllm", {**VLLM, "name": "unguarded"}, GUARDED)["faults"] == [
-        f"recipe qwen: vLLM 0.15.1 refuses it: vllm: {UNRECOGNIZED} --moe-backend"
-    ]
-
-
 def test_an_engine_that_cannot_be_imported_is_no_refusal(image: Path) -> None:
     (image / "vllm/envs.py").write_text("raise ImportError('no libcuda.so.1')\n")
     answer = ask(image, "vllm", GUARDED)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_target import about
+from a_target import about, tell
 from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import atomic
@@ -134,8 +133,7 @@ def test_what_guards_did_and_found(spark: Spark) -> None:
 
 
 def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
-    written = json.loads(spark.paths.targets.read_text())
-    spark.paths.targets.write_text(json.dumps({**written, "max_clock_mhz": 2200}))
+    tell(spark.paths, max_clock_mhz=2200)
     assert spark.look()["gpu_clock_cap_held"] == {"": 1}
     atomic.write_json(spark.paths.gpu_record, {"findings": {"gpu-cap": "lost"}})
     found = spark.look()

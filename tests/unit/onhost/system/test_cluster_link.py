@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from a_target import about
+from a_target import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import rank_gate, wire_client, wire_server
@@ -29,8 +29,7 @@ def paths(tmp_path: Path) -> layout.Paths:
     """A host that is a member, with both twins of a port and their RDMA devices."""
     targets = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
     paths = host_root(tmp_path, targets)
-    data = json.loads(paths.targets.read_text())
-    paths.targets.write_text(json.dumps({**data, "clusters": {"pair": PAIR}}))
+    tell(paths, clusters={"pair": PAIR})
     for interface, device in TWINS.items():
         (paths.root / "sys/class/net" / interface).mkdir(parents=True)
         (paths.root / "sys/class/infiniband" / device).mkdir(parents=True)
@@ -96,12 +95,9 @@ def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
 
 
 def test_what_a_deploy_of_before_wrote_has_no_links(paths):
-    data = json.loads(paths.targets.read_text())
-    del data["clusters"]["pair"]["links"]
-    paths.targets.write_text(json.dumps(data))
+    tell(paths, clusters={"pair": {key: PAIR[key] for key in PAIR if key != "links"}})
     assert config.load_host(paths.targets).clusters["pair"].links == {}
-    data["clusters"]["pair"]["links"] = ["enp1s0f0np0"]
-    paths.targets.write_text(json.dumps(data))
+    tell(paths, clusters={"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
     with pytest.raises(errors.Problem, match=r"clusters.pair.links must be a mapping; found"):
         config.load_host(paths.targets)
 
