@@ -44,8 +44,8 @@ def test_text_is_on_disk_with_its_own_mode_before_it_has_its_name(tmp_path, monk
 
     monkeypatch.setattr(os, "fsync", sync)
     os.umask(0)
-    atomic.write(path, "new", mode=0o600)
-    assert seen == [("old", b"new", 0o600)] and mode(path) == 0o600
+    atomic.write(path, "new", mode=0o640)
+    assert seen == [("old", b"new", 0o640)] and mode(path) == 0o640
 
 
 @pytest.mark.parametrize(("of_file", "of_folder"), [(0o600, 0o700), (0o644, 0o755)])

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from a_repository import BRANCH, commit, fork, git, source
 
-from lab.git.git_content import FORK_BRANCH, git_repositories
-from lab.git.git_server import GitServer, merge
-from lab.http.access_log import AccessLog
 from lockstep.onhost.core import errors
 from lockstep.onhost.environment import git_source
 from lockstep.onhost.fetch import peer_client
@@ -95,24 +91,9 @@ def test_a_bundle_that_is_spoiled_is_not_used(tmp_path: Path, origin: Path) -> N
     bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
     copy.rename(tmp_path / "another")
     check_out(tmp_path, wanted)
-    assert git(copy, "bundle", "list-heads", str(bundle)).startswith(wanted["commit"])
-
-
-def test_the_labs_git_server_gives_a_commit_whose_branch_was_deleted(tmp_path: Path) -> None:
-    """So it is with a fork between the lock and the deploy; a request to pull keeps the commit."""
-    merge(git_repositories(tmp_path / "cache", lambda line: None), tmp_path)
-    fork = tmp_path / "vllm.git"
-    commit = git(fork, "rev-parse", FORK_BRANCH)
-    git(fork, "update-ref", "refs/pull/1/head", commit)
-    git(fork, "branch", "-D", FORK_BRANCH)
-    with GitServer(("127.0.0.1", 0), tmp_path, AccessLog(tmp_path / "log")) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        address = f"git://127.0.0.1:{server.server_address[1]}/vllm.git"
-        copy = check_out(tmp_path, {"git": address, "branch": FORK_BRANCH, "commit": commit})
-        server.shutdown()
-        thread.join()
-    assert git(copy, "rev-parse", "HEAD") == commit
+    assert git(copy, "rev-parse", "HEAD") == wanted["commit"]
+    # Another one is kept for others.
+    assert not bundle.read_bytes().endswith(20 * b"x")
 
 
 def test_a_commit_that_the_origin_has_no_more_is_a_problem(tmp_path: Path, origin: Path) -> None:
