@@ -225,11 +225,6 @@ def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.Monk
         deploys.other_than(MINE, path)
 
 
-def test_it_is_said_who_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: 1012.0)
-    assert str(MINE) == "anna from laptop: deploy of spark, since 12 s"
-
-
 @pytest.fixture
 def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str]) -> dict[str, Any]:
     """What the job of a rollout does and how a return ends, and "asked": what returns."""
