@@ -11,9 +11,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import a_spark
 import pytest
 from a_lock import held
 from a_probe import program
+from a_spark import healthy
 from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import layout, meminfo
@@ -186,6 +188,8 @@ def test_preflight_reads_a_spark(spark: Spark, docker: FakeDocker) -> None:
         accounts=["root", "no-such-user"],
         sysctls=["vm.swappiness", "vm.swapiness", "net.none.such"],
     )
+    # Tests of what is made of it have the same; "foreign" is asked for itself.
+    assert {*answer, "foreign"} == healthy(a_spark.spark(), 0.0).keys()
     assert answer["dgx"] == {"DGX_NAME": "DGX Spark", "DGX_SWBUILD_VERSION": "7.2.3"}
     assert answer["cuda"] == {"nvcc": "13.0", "ptxas": "runs"}
     assert answer["gpu"] == {
