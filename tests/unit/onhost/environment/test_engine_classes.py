@@ -57,7 +57,8 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     for name, (files, here, flags) in CHECKPOINTS.items():
         part = {"folder": str(configured(venv.folder / name, here)), "files": files}
         recipes.append({"name": name, "checkpoint": [part], "argv": [*RECIPE["argv"], *flags]})
-    own = {"folder": str(configured(venv.folder / "own", {})), "files": ["w.safetensors"]}
+    names = [CONFIG, "w.safetensors"]
+    own = {"folder": str(configured(venv.folder / "own", {})), "files": names}
     base = {"folder": str(venv.folder / "lacks a name"), "files": [CONFIG]}
     recipes.append({"name": "borrowed", "checkpoint": [own, base]})
     venv.asked["recipes"] = [{**RECIPE, **recipe} for recipe in recipes]
@@ -100,7 +101,7 @@ RENAMED = f"{BESIDE}: cannot import name 'Rotary' from 'transformers.pixtral'. {
         ("by names", None),
         # It decides before the names do.
         ("by flag", None),
-        # It is read from where it is.
+        # It is read from where it is, and takes the place of the recipe's own.
         ("borrowed", f"cannot import its class Sees{RENAMED}"),
         ("the owner's", None),
     ],

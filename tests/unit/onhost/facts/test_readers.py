@@ -182,8 +182,9 @@ def written(path: Path, at: int, text: str = "") -> Path:
         ("ActiveState=active", 2060, "", True),
         ("ActiveState=inactive", 1000, "", False),
         # Of a unit that has done its work its own file counts; of a running one its generation.
-        ("ActiveState=active|SubState=exited|FragmentPath={file}", 1000, "{files}", True),
-        ("ActiveState=active|SubState=exited|FragmentPath={file}", 2060, "{files}", False),
+        ("ActiveState=active|SubState=exited", 2030, "{files}", True),
+        ("ActiveState=active|SubState=exited", 2060, "{files}", False),
+        ("ActiveState=active|SubState=running", 2030, "{files}", False),
     ],
 )
 def test_units_sees_a_service_that_is_older_than_our_settings(
@@ -192,8 +193,9 @@ def test_units_sees_a_service_that_is_older_than_our_settings(
     file = written(tmp_path / "a.service.d/60-ours.conf", 2000, f"# {MARK}\n")
     # Somebody else's drop-in restarts nothing, however new it is.
     theirs = written(tmp_path / "a.service.d/99-my-lockstep.conf", 2**31)
-    shown = f"{state}|ActiveEnterTimestamp=@{since}|DropInPaths={drop_ins}"
-    assert outdated(shown.format(file=file, files=f"{file} {theirs}")) is older
+    unit = written(tmp_path / "a.service", 2060)
+    shown = f"{state}|ActiveEnterTimestamp=@{since}|FragmentPath={unit}|DropInPaths={drop_ins}"
+    assert outdated(shown.format(files=f"{file} {theirs}")) is older
 
 
 STARTED = "ActiveState=active|ActiveEnterTimestamp=@2000"
