@@ -22,7 +22,7 @@ class Held:
 
     def __init__(self, path: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _HOLD, str(path)],
+            [sys.executable, "-IS", "-c", _HOLD, str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

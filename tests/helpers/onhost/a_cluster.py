@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import onhost_fake_systemd
+from a_target import about, tell
 from fork import Fork
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
@@ -72,7 +73,7 @@ class Spark:
         self.name, self.address = members[rank]["name"], members[rank]["address"]
         self.rank, self.port = rank, port
         self.engine = FakeEngine()
-        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
+        base = about(memory_gib=60.0, start_timeout_s=60, url=self.engine.url)
         joint = {**base, "cluster": "pair", "url": "" if rank else self.engine.url}
         targets = {
             "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},
@@ -80,9 +81,8 @@ class Spark:
             "own": {**base, "unit": OWN},
         }
         self.paths = host_root(folder / "root", targets)
-        data = json.loads(self.paths.targets.read_text())
-        clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
-        self.paths.targets.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
+        pair = {"name": "pair", "rank": rank, "port": port, "members": members}
+        tell(self.paths, name=self.name, clusters={"pair": pair})
         self.paths.run.mkdir(parents=True)
         self.set_key(KEY)
         self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
@@ -106,8 +106,7 @@ class Spark:
     def leave_cluster(self) -> None:
         """A deploy has taken the cluster and its targets away."""
         data = json.loads(self.paths.targets.read_text())
-        data["targets"] = {"own": data["targets"]["own"]}
-        self.paths.targets.write_text(json.dumps({**data, "clusters": {}}))
+        tell(self.paths, targets={"own": data["targets"]["own"]}, clusters={})
 
     def argv(self, module: str, *words: str) -> list[str]:
         root = str(self.paths.root)

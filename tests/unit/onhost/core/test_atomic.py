@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -35,12 +34,18 @@ def test_a_file_is_replaced_with_its_mode_and_nothing_stays_beside_it(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_text_is_never_readable_under_a_wider_mode_than_its_own(tmp_path, monkeypatch):
+def test_text_is_on_disk_with_its_own_mode_before_it_has_its_name(tmp_path, monkeypatch):
+    path = tmp_path / "key"
+    path.write_text("old")
     seen = []
-    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(stat.S_IMODE(os.fstat(fd).st_mode)))
+
+    def sync(fd):
+        seen.append((path.read_text(), os.pread(fd, 9, 0), stat.S_IMODE(os.fstat(fd).st_mode)))
+
+    monkeypatch.setattr(os, "fsync", sync)
     os.umask(0)
-    atomic.write(tmp_path / "key", "secret", mode=0o600)
-    assert seen == [0o600] and mode(tmp_path / "key") == 0o600
+    atomic.write(path, "new", mode=0o640)
+    assert seen == [("old", b"new", 0o640)] and mode(path) == 0o640
 
 
 @pytest.mark.parametrize(("of_file", "of_folder"), [(0o600, 0o700), (0o644, 0o755)])
@@ -48,19 +53,6 @@ def test_a_missing_folder_is_as_private_as_the_file(tmp_path, of_file, of_folder
     os.umask(0o022)
     atomic.write(tmp_path / "made/here/file", "", mode=of_file)
     assert mode(tmp_path / "made/here") == of_folder
-
-
-def test_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_text("old")
-    seen = []
-
-    def sync(fd):
-        seen.append((path.read_text(), os.pread(fd, 9, 0)))
-
-    monkeypatch.setattr(os, "fsync", sync)
-    atomic.write(path, "new")
-    assert seen == [("old", b"new")]
 
 
 def test_an_owner_by_name_or_id(tmp_path, monkeypatch):
@@ -94,13 +86,6 @@ def test_bytes_that_are_no_text_come_through(tmp_path):
     assert (tmp_path / "file").read_bytes() == b"\xff\n"
 
 
-def test_a_document(tmp_path):
-    atomic.write_json(tmp_path / "some.json", {"a": [1]}, mode=0o640)
-    text = (tmp_path / "some.json").read_text()
-    assert json.loads(text) == {"a": [1]} and text.endswith("}\n")
-    assert mode(tmp_path / "some.json") == 0o640
-
-
 def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     link = tmp_path / "current"
     for target in ("one", "two"):
@@ -109,8 +94,9 @@ def test_a_link_is_replaced_and_nothing_is_left_beside_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["current"]
 
 
-def test_a_document_that_cannot_be_read_is_none(tmp_path):
+def test_a_document_and_one_that_cannot_be_read_which_is_none(tmp_path):
     (tmp_path / "cut").write_text('{"a": ')
-    atomic.write_json(tmp_path / "whole", {"a": 1})
+    atomic.write_json(tmp_path / "whole", {"a": [1]}, mode=0o640)
     found = [atomic.read_json(tmp_path / name) for name in ("absent", "cut", "whole")]
-    assert found == [None, None, {"a": 1}]
+    assert found == [None, None, {"a": [1]}]
+    assert (tmp_path / "whole").read_text().endswith("}\n") and mode(tmp_path / "whole") == 0o640

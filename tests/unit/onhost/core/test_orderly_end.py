@@ -31,7 +31,7 @@ time.sleep(60)
     ids=["ours", "another"],
 )
 def test_who_sent_the_signal_decides(systemd: int, code: int, left: str) -> None:
-    argv = [sys.executable, "-c", CODE, str(systemd)]
+    argv = [sys.executable, "-IS", "-c", CODE, str(systemd)]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGTERM)

@@ -5,18 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from a_target import about
 
 from lockstep.onhost.core import config, errors
 
-TARGET = {
-    "name": "glm",
-    "unit": "vllm-glm.service",
-    "url": "",
-    "model": "glm",
-    "memory_gib": 90.0,
-    "start_timeout_s": 1800,
-    "cluster": "pair",
-}
+GLM = about(name="glm", unit="vllm-glm.service", url="", model="glm", cluster="pair")
 MEMBERS = [
     {"name": "spark1", "address": "10.77.0.11"},
     {"name": "spark2", "address": "10.77.0.12"},
@@ -25,7 +18,12 @@ PAIR = {"name": "pair", "rank": 1, "port": 7079, "members": MEMBERS}
 
 
 def load(tmp_path, **changes):
-    data = {"name": "spark2", "targets": {"glm": TARGET}, "clusters": {"pair": PAIR}, **changes}
+    data = {
+        "name": "spark2",
+        "targets": {"glm": GLM},
+        "clusters": {"pair": PAIR},
+        **changes,
+    }
     path = tmp_path / "targets.json"
     path.write_text(json.dumps(data))
     return config.load_host(path)
@@ -42,7 +40,7 @@ def test_a_member_knows_its_rank_and_the_others(tmp_path):
 
 
 def test_a_host_without_clusters_has_none(tmp_path):
-    host = load(tmp_path, clusters={}, targets={"own": {**TARGET, "cluster": None}})
+    host = load(tmp_path, clusters={}, targets={"own": {**GLM, "name": "own", "cluster": None}})
 
     assert host.clusters == {}
     assert host.cluster("own") is None

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from a_target import target
 from onhost_fakes import host_root, put_in_container
 
-from lockstep.onhost.core import config
 from lockstep.onhost.engine import alive
 
 
 def test_the_control_groups_of_unit_and_container_tell_who_lives(tmp_path: Path) -> None:
-    about = {"unit": "vllm-qwen36.service", "url": "http://127.0.0.1:1", "model": "m"}
-    about |= {"memory_gib": 1.0, "start_timeout_s": 60, "container": "vllm-qwen36"}
-    paths = host_root(tmp_path / "root", {"qwen": about})
-    qwen = config.load_host(paths.targets).target("qwen")
+    qwen = target(container="vllm-qwen36")
+    paths = host_root(tmp_path / "root", {})
     assert alive.left_of(qwen, paths) == alive.processes(qwen, paths) == []
 
     (paths.proc / "12").mkdir()

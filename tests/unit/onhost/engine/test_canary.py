@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from a_target import target
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.core import config
 from lockstep.onhost.engine import openai_api
 
 
 def ask(fake: FakeEngine, kind: str, answer: object, code: int = 200) -> str:
     fake.chat = lambda _: (code, answer)
-    target = config.Target("q", "q.service", fake.url, "served", 1.0, 5.0, kind=kind)
-    return openai_api.canary(target, "s3cret", 5)
+    served = target(url=fake.url, model="served", kind=kind)
+    return openai_api.canary(served, "s3cret", 5)
 
 
 def vectors(*parts: object) -> dict:

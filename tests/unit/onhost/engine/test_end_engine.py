@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from onhost_fakes import program
 
 from lockstep.onhost.engine import end_engine
 
@@ -24,28 +23,36 @@ time.sleep(60)
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[str]]:
-    argv = [sys.executable, "-c", ENGINE, request.param]
+    argv = [sys.executable, "-IS", "-c", ENGINE, request.param]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "up\n"
         yield process
         process.kill()
 
 
-def ended(*words: str) -> str:
+@pytest.fixture
+def ended(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """What the program says, which must end well."""
-    return subprocess.run(
-        program("end-engine", *words), check=True, capture_output=True, text=True
-    ).stdout
+
+    def run(*words: str) -> str:
+        assert end_engine.main(list(words)) == 0
+        return capsys.readouterr().out
+
+    return run
 
 
 @pytest.mark.parametrize("engine", ["free"], indirect=True)
-def test_an_engine_that_ends_when_it_is_asked_is_left_alone(engine: subprocess.Popen[str]) -> None:
+def test_an_engine_that_ends_when_it_is_asked_is_left_alone(
+    engine: subprocess.Popen[str], ended: Callable[..., str]
+) -> None:
     assert ended("--within", "60", str(engine.pid)) == ""
     assert engine.wait() == 7
 
 
 @pytest.mark.parametrize("engine", ["waits"], indirect=True)
-def test_an_engine_that_waits_for_its_clients_is_killed(engine: subprocess.Popen[str]) -> None:
+def test_an_engine_that_waits_for_its_clients_is_killed(
+    engine: subprocess.Popen[str], ended: Callable[..., str]
+) -> None:
     said = ended("--within", "0.2", str(engine.pid))
     assert said.startswith("lockstep end: killed, for it had not ended 0.2 s after it was asked")
     assert engine.wait() == -signal.SIGKILL
@@ -74,13 +81,15 @@ def test_shared_memory_of_an_engine_that_is_killed_is_taken_back() -> None:
 
 @pytest.mark.parametrize("engine", ["free"], indirect=True)
 def test_an_engine_that_systemd_has_asked_is_not_asked_again(
-    engine: subprocess.Popen[str],
+    engine: subprocess.Popen[str], ended: Callable[..., str]
 ) -> None:
     assert "killed" in ended("--within", "0.2", "--asked", str(engine.pid))
     assert engine.wait() == -signal.SIGKILL
 
 
-def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do() -> None:
+def test_a_main_process_that_has_ended_by_itself_is_nothing_to_do(
+    ended: Callable[..., str],
+) -> None:
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     assert ended("--within", "60", str(gone.pid)) == ""

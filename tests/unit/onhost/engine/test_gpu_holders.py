@@ -6,19 +6,14 @@ import subprocess
 import sys
 
 import pytest
+from a_target import about
 from onhost_fakes import FakeDocker, host_root, write_targets
 
 from lockstep.onhost.core import config, errors, runner
 from lockstep.onhost.engine import gpu_holders
 
 SYNC, OURS = "a" * 64, "b" * 64
-VLLM = {
-    "unit": "vllm.service",
-    "url": "http://127.0.0.1:30001",
-    "model": "qwen",
-    "memory_gib": 67.0,
-    "start_timeout_s": 1800,
-}
+VLLM = about(unit="vllm.service")
 
 
 class Spark:
@@ -61,8 +56,9 @@ def spark(tmp_path, monkeypatch):
     spark.docker.close()
 
 
-def test_the_container_that_nvidia_sync_starts_is_named_with_its_app(spark):
-    spark.process(71, f"/system.slice/docker-{SYNC}.scope", "VLLM::EngineCore")
+@pytest.mark.parametrize("group", [f"/system.slice/docker-{SYNC}.scope", f"/docker/{SYNC}"])
+def test_the_container_that_nvidia_sync_starts_is_named_with_its_app(spark, group):
+    spark.process(71, group, "VLLM::EngineCore")
     assert spark.shows("71, VLLM::EngineCore, 61440") == [
         "container vllm-qwen36-35b-a3b (NVIDIA Sync's vLLM) holds 60.0 GiB on the GPU: stop it in "
         "NVIDIA Sync, tab Models (port 18765), or `docker stop vllm-qwen36-35b-a3b`"
@@ -124,11 +120,6 @@ def test_ours_are_not_among_them(spark):
     assert spark.shows("1, v, 9000", "2, s, 9000", "3, p, 9000") == []
     # Until the first deploy only a container's label says so.
     assert [each.place for each in gpu_holders.foreign(None, spark.paths)] == ["vllm.service"]
-
-
-def test_a_container_of_cgroupfs_is_one_too(spark):
-    spark.process(71, f"/docker/{SYNC}", "python3")
-    assert spark.shows("71, python3, 1024")[0].startswith("container vllm-qwen36-35b-a3b")
 
 
 def test_what_may_be_ours_is_not_accused_while_docker_is_silent(spark):

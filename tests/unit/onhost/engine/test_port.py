@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_target import target
 from onhost_fakes import LOOPBACK, host_root, let_listen, put_in_container
 
-from lockstep.onhost.core import config, layout
+from lockstep.onhost.core import layout
 from lockstep.onhost.engine import port
 
-TARGET = config.Target("qwen", "vllm.service", "http://127.0.0.1:30001", "m", 1.0, 30.0)
+TARGET = target(unit="vllm.service", url="http://127.0.0.1:30001")
 EVERYWHERE, OTHER = "00000000", "0200007F"
 
 
@@ -20,25 +21,19 @@ def paths(tmp_path: Path) -> layout.Paths:
     return host_root(tmp_path, {})
 
 
-def test_nobody_listens(paths: layout.Paths) -> None:
+def test_the_unit_s_own_process_is_no_stranger_and_one_that_listens_no_more_is_none(
+    paths: layout.Paths,
+) -> None:
     assert port.strangers(TARGET, paths) == []
-
-
-def test_an_engine_that_answers_and_listens_nowhere_is_none(paths: layout.Paths) -> None:
     assert port.pretenders(TARGET, paths) == ["a process that listens no more"]
     let_listen(paths, 78, "/system.slice/vllm.service")
-    assert port.pretenders(TARGET, paths) == []
+    assert port.strangers(TARGET, paths) == port.pretenders(TARGET, paths) == []
 
 
 @pytest.mark.parametrize("address", [LOOPBACK, EVERYWHERE])
 def test_a_process_of_another_unit_is_named(paths: layout.Paths, address: str) -> None:
     let_listen(paths, 77, "/user.slice/user-1001.slice/session-3.scope", address)
     assert port.strangers(TARGET, paths) == ["python3 (process 77 of root)"]
-
-
-def test_the_units_own_process_is_none(paths: layout.Paths) -> None:
-    let_listen(paths, 78, "/system.slice/vllm.service")
-    assert port.strangers(TARGET, paths) == []
 
 
 def test_a_process_in_its_container_is_none(paths: layout.Paths) -> None:

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 import pytest
+from a_target import NOWHERE, about, target
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
-from lockstep.onhost.core import config, errors, layout, orderly_end
+from lockstep.onhost.core import errors, layout, orderly_end
 from lockstep.onhost.engine import openai_api, ready, sense, sense_record
 from lockstep.onhost.records import boots, ended
 
@@ -26,17 +27,16 @@ def main_process():
     process.wait()
 
 
-def waiter(url: str, pid: int, spoken: list[str] | None = None, **values: float) -> ready.Waiter:
-    fields = {"memory_gib": 1.0, "start_timeout_s": 180.0, **values}
-    target = config.Target("qwen", "vllm-qwen36.service", url, "qwen-served", **fields)
+def waiter(url: str, pid: int, spoken: list[str] | None = None, **keys: object) -> ready.Waiter:
+    fields = {"model": "qwen-served", "start_timeout_s": 180.0, **keys}
     tell = [].append if spoken is None else spoken.append
-    return ready.Waiter(target, ready.MainProcess(pid), tell)
+    return ready.Waiter(target(url=url, **fields), ready.MainProcess(pid), tell)
 
 
-def failed(url: str, pid: int, words: str, **values: float) -> int:
+def failed(url: str, pid: int, words: str, **keys: object) -> int:
     """The exit code of a wait that ends with these words."""
     with pytest.raises(errors.Problem, match=words) as problem:
-        waiter(url, pid, **values).wait(None)
+        waiter(url, pid, **keys).wait(None)
     return problem.value.code
 
 
@@ -54,9 +54,18 @@ def test_a_generated_token_makes_it_ready(fake, main_process):
     assert fake.keys == ["Bearer s3cret"]
 
 
-def test_thinking_without_an_answer_counts_as_tokens(fake, main_process):
-    fake.chat = lambda _: (200, fake.answer(None, 16, reasoning_content="The user"))
-    assert waiter(fake.url, main_process.pid).wait(None).startswith("16 tokens in ")
+@pytest.mark.parametrize(
+    ("answers", "said"),
+    [
+        ([(200, FakeEngine.answer(None, 16, reasoning_content="The user"))], "16 tokens in "),
+        ([(503, {"error": "warming up"}), (200, FakeEngine.answer("hello", 2))], "2 tokens in "),
+    ],
+    ids=["thoughts count", "a warming engine gets another chance"],
+)
+def test_tokens_make_it_ready_whenever_and_of_whatever_they_come(fake, main_process, answers, said):
+    left = list(answers)
+    fake.chat = lambda _: left.pop(0)
+    assert waiter(fake.url, main_process.pid).wait(None).startswith(said)
 
 
 @pytest.mark.parametrize("answer", [FakeEngine.answer("", 0), FakeEngine.answer("", 1), {}, None])
@@ -74,21 +83,14 @@ def test_a_green_engine_that_generates_nothing_is_not_ready(fake, main_process, 
         ("chat", 401, {"error": "Unauthorized"}, "fails the canary: HTTP 401"),
         ("chat", 404, {"error": "model x not found"}, "fails the canary: HTTP 404"),
         ("embedding", 200, {"data": []}, "fails the canary"),
-        ("rerank", 200, {"results": [{"index": 0, "relevance_score": 1}]}, "fails the canary"),
     ],
 )
 def test_a_refusal_and_what_is_no_answer_fail_at_once(
     fake, main_process, kind, code, answer, words
 ):
     fake.chat = lambda _: (code, answer)
-    assert failed(fake.url, main_process.pid, words, start_timeout_s=180.0, kind=kind) == 4
+    assert failed(fake.url, main_process.pid, words, kind=kind) == 4
     assert len(fake.requests) == 1
-
-
-def test_a_warming_engine_gets_another_chance(fake, main_process):
-    answers = [(503, {"error": "warming up"}), (200, fake.answer("hello", 2))]
-    fake.chat = lambda _: answers.pop(0)
-    assert waiter(fake.url, main_process.pid).wait(None).startswith("2 tokens in ")
 
 
 def only_when_green(fake: FakeEngine) -> None:
@@ -111,14 +113,14 @@ def test_an_engine_that_turns_green_later_is_waited_for(fake, main_process):
 def test_a_port_that_never_opens_fails_with_the_limit(main_process):
     # In words: no number of an error.
     words = r"start_timeout_s 1.*http://127.0.0.1:9/health: Connection refused$"
-    assert failed("http://127.0.0.1:9", main_process.pid, words, start_timeout_s=1.0) == 1
+    assert failed(NOWHERE, main_process.pid, words, start_timeout_s=1.0) == 1
 
 
 def test_a_main_process_that_dies_while_loading_fails_at_once():
     # Nobody reaps it here, so it stays as a zombie: that counts as dead.
     main_process = subprocess.Popen(["sleep", "1"])
     words = "died before the engine was ready"
-    assert failed("http://127.0.0.1:9", main_process.pid, words, start_timeout_s=180.0) == 3
+    assert failed(NOWHERE, main_process.pid, words) == 3
     main_process.wait()
 
 
@@ -135,7 +137,7 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
 
     fake.chat = die
     monkeypatch.setattr(sense, "look", die)
-    waiting = waiter(fake.url, main_process.pid, start_timeout_s=180.0)
+    waiting = waiter(fake.url, main_process.pid)
     with pytest.raises(errors.Problem) as problem:
         if asked == "canary":
             waiting.wait(None)
@@ -145,29 +147,26 @@ def test_a_main_process_that_dies_while_its_engine_is_asked_fails_at_once(
     assert problem.value.code == 3
 
 
-def test_whoever_else_answers_at_its_port_gets_no_prompt(fake, main_process):
+STRANGER = ["nc (process 7 of eve)"]
+
+
+@pytest.mark.parametrize("looks", [[STRANGER], [[], STRANGER]], ids=["at once", "after a look"])
+def test_whoever_else_answers_at_its_port_is_no_engine_and_gets_no_prompt_once_seen(
+    fake, main_process, looks
+):
     waiting = waiter(fake.url, main_process.pid)
-    waiting.pretenders = lambda: ["nc (process 7 of eve)"]
+    unasked, waiting.pretenders = len(looks) == 1, iter(looks).__next__
     with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
         waiting.wait(None)
     assert problem.value.code == ready.EXIT_STRANGER
-    assert fake.requests == []
-
-
-def test_whoever_takes_the_port_after_the_first_look_is_no_engine(fake, main_process):
-    looks = [[], ["nc (process 7 of eve)"]]
-    waiting = waiter(fake.url, main_process.pid)
-    waiting.pretenders = lambda: looks.pop(0)
-    with pytest.raises(errors.Problem, match=r"nc \(process 7 of eve\) answers at") as problem:
-        waiting.wait(None)
-    assert problem.value.code == ready.EXIT_STRANGER
+    assert (fake.requests == []) == unasked
 
 
 def test_answers_of_another_listener_become_no_record(fake, main_process, tmp_path, monkeypatch):
     waiting = waiter(fake.url, main_process.pid)
     sound = sense.Verdict((), by_record=True, answers={"echo": {"sha256": "x"}})
     monkeypatch.setattr(sense, "look", lambda *_: sound)
-    waiting.pretenders = lambda: ["nc (process 7 of eve)"]
+    waiting.pretenders = lambda: STRANGER
     paths = host_root(tmp_path, {})
     with pytest.raises(errors.Problem, match=r"is none of vllm-qwen36\.service"):
         waiting.make_sense(None, paths)
@@ -188,19 +187,14 @@ def test_a_main_process_that_has_died_is_told_at_once_and_again():
 
 def test_a_proxy_in_the_environment_is_not_asked(fake, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    target = config.Target("q", "q.service", fake.url, "q", 1.0, 5.0)
-
-    openai_api.check_health(target)
+    openai_api.check_health(target(url=fake.url))
 
 
 def test_the_key_comes_from_its_file_and_a_missing_one_is_named(tmp_path):
     (tmp_path / "key").write_text("s3cret\n")
-    target = config.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "key"))
-    assert openai_api.api_key(target) == "s3cret"
-
-    gone = config.Target("q", "q", "http://x", "q", 1, 5, api_key_file=str(tmp_path / "none"))
-    with pytest.raises(errors.Problem, match=r"API key of q: .*none: No such file"):
-        openai_api.api_key(gone)
+    assert openai_api.api_key(target(api_key_file=str(tmp_path / "key"))) == "s3cret"
+    with pytest.raises(errors.Problem, match=r"API key of qwen: .*none: No such file"):
+        openai_api.api_key(target(api_key_file=str(tmp_path / "none")))
 
 
 @pytest.fixture
@@ -209,11 +203,8 @@ def started(fake, main_process, tmp_path, monkeypatch):
     monkeypatch.setattr(orderly_end, "leave_behind", lambda _: None)
 
     def make(listens: bool = True, **keys: object) -> tuple[layout.Paths, Callable[[], int]]:
-        target = {
-            **{"engine": "vllm", "unit": "q.service", "url": fake.url, "model": "qwen-served"},
-            **{"memory_gib": 1.0, "start_timeout_s": 180, **keys},
-        }
-        paths = host_root(tmp_path / "root", {"q": target})
+        q = {"engine": "vllm", "unit": "q.service", "url": fake.url, "start_timeout_s": 180}
+        paths = host_root(tmp_path / "root", {"q": about(**{**q, **keys})})
         if listens:
             let_listen(paths, 77, "/system.slice/q.service", port=urlsplit(fake.url).port)
         return paths, lambda: ready.main(["q", "--main-pid", str(main_process.pid)], paths)

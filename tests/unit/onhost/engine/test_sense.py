@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from a_target import target
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.core import config
 from lockstep.onhost.engine import openai_api, probes, sense, sense_pooling
 
 RIGHT = {
@@ -68,9 +68,8 @@ def engine() -> Iterator[Engine]:
 
 
 def look(engine: Engine, record: Any = None, **keys: Any) -> sense.Verdict:
-    fields = {"sense": "answers", **keys}
-    target = config.Target("qwen", "q.service", engine.url, "served", 1.0, 30.0, **fields)
-    return sense.look(target, "s3cret", record)
+    served = target(url=engine.url, model="served", **{"sense": "answers", **keys})
+    return sense.look(served, "s3cret", record)
 
 
 def test_a_sound_model_is_asked_everything_and_two_questions_at_once(engine: Engine) -> None:
@@ -225,14 +224,11 @@ def test_a_model_by_its_record_may_say_what_it_likes(engine: Engine) -> None:
     assert "(judged by its record only): echo: differs from its record: the log-prob" in again.words
 
 
-def test_answers_without_log_probabilities_become_no_record(engine: Engine) -> None:
-    engine.refuse["logprobs"] = (400, "logprobs")
-    verdict = look(engine, sense="record")
-    assert verdict.state == "untold"
-    assert "nothing can be compared" in verdict.words
-
-
-def test_a_record_without_log_probabilities_decides_nothing(engine: Engine) -> None:
+def test_answers_without_log_probabilities_become_no_record_and_decide_nothing(
+    engine: Engine,
+) -> None:
     kept = json.loads(json.dumps(look(engine, sense="record").answers))
     engine.refuse["logprobs"] = (400, "logprobs")
-    assert look(engine, kept, sense="record").state == "untold"
+    verdict = look(engine, sense="record")
+    assert verdict.state == look(engine, kept, sense="record").state == "untold"
+    assert "nothing can be compared" in verdict.words

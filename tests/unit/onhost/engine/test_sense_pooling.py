@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from a_target import target
 from onhost_fakes import FakeEngine
 
-from lockstep.onhost.core import config
 from lockstep.onhost.engine import openai_api, sense_pooling
 
 
 def wrong(fake: FakeEngine, kind: str) -> str:
-    target = config.Target("q", "q.service", fake.url, "served", 1.0, 5.0, kind=kind)
-    return sense_pooling.WRONG[kind](target, None, 5)
+    return sense_pooling.WRONG[kind](target(url=fake.url, kind=kind), None, 5)
 
 
 def embeds(fake: FakeEngine, *vectors: Sequence[float]) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import copy
+import fcntl
 import hashlib
 import io
 import json
 import os
 import shutil
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import pytest
+from a_repository import fork, git, source
 from forked_host import run_program
 
 from lockstep.host.specs import check_wanted, engine_missing
-from lockstep.onhost.core import errors
+from lockstep.onhost.core import errors, file_lock
 from lockstep.onhost.environment import engine_build
 from lockstep.onhost.facts import environments
 
@@ -77,7 +78,7 @@ if "--requirement" in sys.argv:
     for line in lines:
         offered(line.partition("==")[0], line.rpartition(":")[2])
 else:
-    assert "--no-deps" in sys.argv
+    assert "--no-deps" in sys.argv and "--build-constraints" in sys.argv
     words = sys.argv[-1:]
 for word in words:
     name, _, version = (basename(word), "", "0") if isabs(word) else word.partition("==")
@@ -114,14 +115,6 @@ for name in os.listdir(index):
 )
 
 
-def git(folder: Path, *argv: str) -> str:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *argv], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
 def wheel(name: str, version: str, stage: str) -> dict[str, Any]:
     """A wheel whose content is its name."""
     sha256 = hashlib.sha256(name.encode()).hexdigest()
@@ -143,11 +136,18 @@ RELEASED = wheel("vllm", "0.20.2", "vllm")
 
 
 class Done(NamedTuple):
-    """A stage that has ended."""
+    """A run that has ended."""
 
     returncode: int
     stdout: str
     stderr: str
+
+
+def ran(*argv: str) -> Done:
+    out, err = io.StringIO(), io.StringIO()
+    with mock.patch.dict(os.environ), redirect_stdout(out), redirect_stderr(err):
+        code = errors.ended("lockstep engine-build", lambda: engine_build.main(list(argv)))
+    return Done(code, out.getvalue(), err.getvalue())
 
 
 class Site:
@@ -179,10 +179,10 @@ class Site:
             "built_with": [BUILT_WITH],
             "precompiled": {**COMPILED, "url": f"https://wheels.example/{COMPILED['file']}"},
             "vllm": {
-                **self._repository("fork", "fix_mistral_parsing"),
+                **source(fork(folder / "fork")),
                 "environment": {"VLLM_USE_PRECOMPILED": "1"},
             },
-            "transformers": self._repository("transformers", "main"),
+            "transformers": source(fork(folder / "transformers")),
             "expected": {each["name"]: each["version"] for each in PACKAGES},
             "proxy": {"http_proxy": "http://proxy:3128", "no_proxy": "127.0.0.1"},
             "engine_cuda": "13",
@@ -190,27 +190,13 @@ class Site:
             "recipes": [],
         }
 
-    def _repository(self, name: str, branch: str) -> dict[str, str]:
-        folder = self.folder / name
-        folder.mkdir()
-        git(folder, "init", "--quiet", "--initial-branch", branch)
-        git(folder, "commit", "--quiet", "--allow-empty", "-m", "first")
-        git(folder, "tag", "v1")
-        commit = git(folder, "rev-parse", "HEAD")
-        git(folder, "commit", "--quiet", "--allow-empty", "-m", "later")
-        return {"git": str(folder), "branch": branch, "commit": commit}
-
     @property
     def home(self) -> Path:
         return Path(self.spec["home"])
 
     def run(self, stage: str) -> Done:
         """One stage."""
-        argv = self._argv(stage)
-        out, err = io.StringIO(), io.StringIO()
-        with mock.patch.dict(os.environ), redirect_stdout(out), redirect_stderr(err):
-            code = errors.ended("lockstep engine-build", lambda: engine_build.main(argv))
-        return Done(code, out.getvalue(), err.getvalue())
+        return ran(*self._argv(stage))
 
     def cut(self, stage: str, victim: str) -> int:
         """One stage, as the host runs it: it ends as soon as uv has come to `victim`."""
@@ -268,94 +254,63 @@ def built(made: Site) -> Site:
     return returned(made, "built")
 
 
-def test_the_stages_bring_about_what_the_specification_asks_for(site: Site) -> None:
-    assert sorted(site.missing()) == ["flashinfer", "pytorch", "vllm"]
-    site.build()
-    assert git(site.home / "vllm", "rev-parse", "HEAD") == site.spec["vllm"]["commit"]
+def test_the_stages_bring_about_what_the_specification_asks_for(built: Site) -> None:
+    assert built.missing() == {}
+    assert git(built.home / "vllm", "rev-parse", "HEAD") == built.spec["vllm"]["commit"]
     # The fork's build looks for the tag that it left upstream at.
-    assert git(site.home / "vllm", "tag") == "v1"
-
-
-def test_uv_is_told_every_wheel_by_its_hash_and_nothing_besides(built: Site) -> None:
-    venv = f"{built.home}/venv"
-    store = f"{built.home.parent}/store/wheels"
-    into = ["pip", "install", "--python", f"{venv}/bin/python", "--no-deps", "--no-index"]
-    into += ["--find-links", store]
-    listed = [*into, "--require-hashes", "--requirement"]
-    tree = [*into, "--build-constraints", f"{built.home}/built_with.txt"]
-    assert [argv for argv, _ in built.calls()] == [
-        ["venv", "--clear", "--python", "3.12", venv],
-        [*listed, f"{built.home}/pytorch.txt"],
-        [*listed, f"{built.home}/vllm.txt"],
-        [*tree, "--editable", f"{built.home}/vllm"],
-        [*tree, f"{built.home}/transformers"],
-        [*listed, f"{built.home}/flashinfer.txt"],
-    ]
-    sha256 = hashlib.sha256(b"torch").hexdigest()
+    assert git(built.home / "vllm", "tag") == "v1"
+    origins = built.found()["environment"]["origins"]
+    edited = {name: origins[name]["editable"] for name in ("vllm", "transformers")}
+    assert edited == {"vllm": True, "transformers": False}
     first = (built.home / "pytorch.txt").read_text().splitlines()[0]
-    assert first == f"torch==2.10.0+cu130 --hash=sha256:{sha256}"
+    assert first == f"torch==2.10.0+cu130 --hash=sha256:{PACKAGES[0]['sha256']}"
+    built.spec["home"] = str(built.home.parent / "another")
+    assert sorted(built.missing()) == ["flashinfer", "pytorch", "vllm"]
 
 
-def test_the_forks_build_is_given_its_compiled_parts_and_asks_no_server(built: Site) -> None:
+def test_the_forks_build_alone_is_given_its_variables_and_compiled_parts(built: Site) -> None:
     [given] = [said for argv, said in built.calls() if "--editable" in argv]
     path = built.home.parent / "store/wheels" / str(COMPILED["file"])
     assert given["VLLM_PRECOMPILED_WHEEL_LOCATION"] == str(path)
     assert given["VLLM_USE_PRECOMPILED"] == "1"
     assert path.read_bytes() == b"compiled"
     others = [said for argv, said in built.calls() if "--editable" not in argv]
-    assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for said in others)
+    assert not any(name.startswith("VLLM_") for said in others for name in said)
     # What `gc` knows by that this engine is made of it.
     assert COMPILED["sha256"] in (built.home / "precompiled.txt").read_text()
-
-
-def test_a_fork_without_compiled_parts_is_given_none(site: Site) -> None:
-    site.spec["precompiled"] = None
-    site.build()
-    assert not any("VLLM_PRECOMPILED_WHEEL_LOCATION" in said for _, said in site.calls())
-
-
-def test_what_somebody_else_installed_is_taken_out(built: Site) -> None:
-    [packages] = (built.home / "venv/lib").glob("python*/site-packages")
-    (packages / "left_pad-1.0.dist-info").mkdir()
-    (packages / "left_pad-1.0.dist-info/RECORD").touch()
-    assert built.missing() == {"vllm": ["no left-pad"]}
+    built.spec["precompiled"] = None
     assert built.run("vllm").returncode == 0
-    assert built.missing() == {}
+    [_, without] = [said for argv, said in built.calls() if "--editable" in argv]
+    assert "VLLM_PRECOMPILED_WHEEL_LOCATION" not in without
 
 
-def test_what_is_there_twice_is_installed_anew(built: Site) -> None:
+@pytest.mark.parametrize(
+    ("foreign", "stage", "missing"),
+    [("left_pad-1.0", "vllm", "no left-pad"), ("torch-0.1", "pytorch", "torch 2.10.0+cu130")],
+    ids=["somebody else's", "there twice"],
+)
+def test_what_is_not_to_be_there_is_taken_out(
+    built: Site, foreign: str, stage: str, missing: str
+) -> None:
     [packages] = (built.home / "venv/lib").glob("python*/site-packages")
-    [torch] = packages.glob("torch-*.dist-info")
-    (packages / "torch-0.1.dist-info").mkdir()
-    (packages / "torch-0.1.dist-info/RECORD").touch()
-    assert built.missing() == {"pytorch": ["torch 2.10.0+cu130"]}
-    assert built.run("pytorch").returncode == 0
-    assert built.missing() == {}
-    assert list(packages.glob("torch-*.dist-info")) == [torch]
+    folder = packages / f"{foreign}.dist-info"
+    folder.mkdir()
+    (folder / "RECORD").touch()
+    assert built.missing() == {stage: [missing]}
+    assert built.run(stage).returncode == 0
+    assert built.missing() == {} and not folder.exists()
 
 
-# As uv 0.13.8 says it, with the folder of its cache for {}.
-BROKEN = [
-    "error: Failed to install: x.whl (x==1)\n  cause: failed to read directory "
-    "`{}/archive-v0/dnQUfdfXPB7TVRuW`: No such file or directory (os error 2)\n",
-    "error: Failed to install: x.whl (x==1)\n  cause: failed to open file "
-    "`{}/archive-v0/XhSnm/x-1.dist-info/RECORD`: No such file or directory (os error 2)\n",
-    "error: Failed to install: x.whl (x==1)\n"
-    "  cause: The wheel is invalid: Missing .dist-info directory\n",
-    "error: Failed to download `x==1`\n  cause: Failed to deserialize cache entry\n"
-    "  cause: IO error while reading marker: failed to fill whole buffer\n",
-]
-
-
-@pytest.mark.parametrize("said", BROKEN)
-def test_a_cache_that_lost_a_part_is_given_up(site: Site, said: str) -> None:
+def test_a_cache_that_lost_a_part_is_given_up(site: Site) -> None:
+    """test_uv_cache.py has what the real uv says of each part."""
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    (cache / "broken").write_text(said.format(cache))
+    said = f"cause: failed to read directory `{cache}/archive-v0/x`: No such file or directory\n"
+    (cache / "broken").write_text(said)
     done = site.run("pytorch")
     assert (done.returncode, site.missing().get("pytorch")) == (0, None)
     assert "once more, without what uv had cached" in done.stdout
-    assert said.format(cache) in done.stderr
+    assert said in done.stderr
 
 
 def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
@@ -368,12 +323,7 @@ def test_nobody_else_can_open_a_lock_that_uv_waits_for(site: Site) -> None:
 def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
     cache = site.home.parent / "uv-cache"
     cache.mkdir(parents=True)
-    said = (
-        "  x Failed to build `vllm @ file:///x/vllm`\n  |- The build backend returned an error\n"
-        "  `- Call to `setuptools.build_meta.build_editable` failed (exit status: 1)\n\n"
-        f'      File "{cache}/builds-v0/.tmpFP7sgz/lib/setuptools/build_meta.py", line 473\n'
-        "      nvcc fatal: no kernel image\n"
-    )
+    said = f'  x Failed to build `vllm`\n      File "{cache}/builds-v0/.tmpFP7sgz/x.py"\n'
     (cache / "broken").write_text(said)
     done = site.run("pytorch")
     assert done.returncode == 1
@@ -383,7 +333,7 @@ def test_a_build_that_fails_by_itself_is_not_tried_again(site: Site) -> None:
     assert (len(installs), cache.exists()) == (1, True)
 
 
-def test_uv_is_told_no_index(site: Site) -> None:
+def test_uv_is_told_no_index_and_wheels_are_fetched_through_the_proxy(site: Site) -> None:
     done = site.run("pytorch")
     argv, environment = site.calls()[-1]
     assert environment == {
@@ -393,19 +343,14 @@ def test_uv_is_told_no_index(site: Site) -> None:
         "http_proxy": "http://proxy:3128",
     }
     assert "secret" not in " ".join(argv) + done.stdout + done.stderr
-
-
-def test_wheels_are_fetched_through_the_proxy(site: Site) -> None:
-    assert site.run("pytorch").returncode == 0
     assert set((site.folder / "bin/proxies").read_text().splitlines()) == {"http://proxy:3128"}
 
 
-def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(site: Site) -> None:
-    assert site.run("pytorch").returncode == 0
-    torch = site.home.parent / "store" / PACKAGES[0]["sha256"]
+def test_a_wheel_that_is_spoiled_in_the_store_is_fetched_again(built: Site) -> None:
+    torch = built.home.parent / "store" / PACKAGES[0]["sha256"]
     torch.write_bytes(b"tarch")
-    (site.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD").unlink()
-    done = site.run("pytorch")
+    (built.home / "venv/lib/python3.12/site-packages/torch-2.10.0+cu130.dist-info/RECORD").unlink()
+    done = built.run("pytorch")
     assert done.returncode == 0, done.stderr
     assert f"spoiled on disk, fetched again: {PACKAGES[0]['file']}" in done.stdout
     assert torch.read_bytes() == b"torch"
@@ -420,27 +365,10 @@ def test_what_the_store_has_needs_no_server_for_the_next_generation(built: Site)
     assert git(built.home / "vllm", "tag") == "v1"
 
 
-def test_a_bundle_that_is_spoiled_is_not_used(built: Site) -> None:
-    bundle = built.home.parent / "store" / built.spec["vllm"]["commit"]
-    bundle.write_bytes(bundle.read_bytes()[:-20] + b"x" * 20)
-    built.spec["home"] = str(built.home.parent / "ba9876543210")
-    built.build()
-    assert git(built.home / "vllm", "bundle", "list-heads", str(bundle)).startswith(
-        built.spec["vllm"]["commit"]
-    )
-
-
-def test_only_the_fork_gets_the_variables_of_its_build(built: Site) -> None:
-    assert [
-        argv[-1] for argv, environment in built.calls() if "VLLM_USE_PRECOMPILED" in environment
-    ] == [f"{built.home}/vllm"]
-
-
 def test_a_second_run_of_a_stage_makes_nothing_anew(built: Site) -> None:
     inode = (built.home / "venv").stat().st_ino
     built.build()
     assert (built.home / "venv").stat().st_ino == inode
-    assert built.missing() == {}
 
 
 def test_a_released_vllm_needs_no_git(site: Site) -> None:
@@ -451,12 +379,13 @@ def test_a_released_vllm_needs_no_git(site: Site) -> None:
     assert "vllm==0.20.2 --hash=sha256:" in (site.home / "vllm.txt").read_text()
 
 
-@pytest.mark.parametrize("victim", ["torch", "vllm", "flashinfer-cubin"])
+@pytest.mark.parametrize("victim", ["venv", "torch", "vllm", "flashinfer-cubin"])
 def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) -> None:
     for stage in ("pytorch", "vllm", "flashinfer"):
         if site.cut(stage, victim) != 0:
             break
-    assert site.missing()["pytorch"][0] == "the venv, whose last installation was cut off"
+    assert site.missing()["pytorch"][0].startswith("the venv")
+    (site.home / "venv").mkdir(exist_ok=True)
     (site.home / "venv/half-copied").touch()
     site.build()
     assert not (site.home / "venv/half-copied").exists()
@@ -465,67 +394,15 @@ def test_an_installation_that_was_cut_off_is_made_anew(site: Site, victim: str) 
 def test_a_stage_that_is_still_running_is_not_taken_for_cut_off(built: Site) -> None:
     (built.home / "unfinished").write_text("x")
     assert built.found()["unfinished"]
-    holder = subprocess.Popen(
-        ["flock", str(built.home / "unfinished"), "-c", "echo held; read _"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdout
-    assert holder.stdout.readline() == "held\n"
-    assert not built.found()["unfinished"]
-    holder.communicate("\n")
-
-
-def test_a_cut_while_the_venv_is_made_is_mended(site: Site) -> None:
-    assert site.cut("pytorch", "venv") == 1
-    site.build()
+    with file_lock.open_file(built.home / "unfinished") as mark:
+        fcntl.flock(mark, fcntl.LOCK_EX)
+        assert not built.found()["unfinished"]
 
 
 def test_another_python_means_another_venv(built: Site) -> None:
     built.spec["python"] = "3.13"
     assert "Python 3.13 (it has 3.12)" in built.missing()["pytorch"]
     built.build()
-
-
-def test_locks_of_a_git_that_was_cut_off_are_no_obstacle(built: Site) -> None:
-    for lock in ("index.lock", "HEAD.lock", "config.lock"):
-        (built.home / "vllm/.git" / lock).touch()
-    built.spec["vllm"]["commit"] = git(built.folder / "fork", "rev-parse", "HEAD")
-    built.build()
-
-
-def test_a_repository_that_was_cut_off_at_its_first_moment_is_mended(site: Site) -> None:
-    (site.home / "vllm/.git").mkdir(parents=True)
-    site.build()
-
-
-def test_a_moved_tag_of_the_fork_is_no_obstacle(built: Site) -> None:
-    git(built.folder / "fork", "commit", "--quiet", "--allow-empty", "-m", "new")
-    git(built.folder / "fork", "tag", "--force", "v1", "HEAD")
-    built.spec["vllm"]["commit"] = git(built.folder / "fork", "rev-parse", "HEAD")
-    built.build()
-
-
-def test_changes_in_the_working_copy_are_thrown_away(site: Site) -> None:
-    git(site.folder / "fork", "checkout", "--quiet", "fix_mistral_parsing")
-    (site.folder / "fork/setup.py").write_text("theirs")
-    git(site.folder / "fork", "add", ".")
-    git(site.folder / "fork", "commit", "--quiet", "-m", "setup")
-    site.spec["vllm"]["commit"] = git(site.folder / "fork", "rev-parse", "HEAD")
-    site.build()
-    (site.home / "vllm/setup.py").write_text("tampered")
-    site.build()
-    assert (site.home / "vllm/setup.py").read_text() == "theirs"
-
-
-def test_a_commit_that_the_branch_left_behind_is_fetched_by_itself(site: Site) -> None:
-    fork = site.folder / "fork"
-    git(fork, "commit", "--quiet", "--allow-empty", "-m", "will be dropped")
-    site.spec["vllm"]["commit"] = git(fork, "rev-parse", "HEAD")
-    git(fork, "reset", "--quiet", "--hard", "HEAD~1")
-    git(fork, "config", "uploadpack.allowAnySHA1InWant", "true")
-    site.build()
 
 
 def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
@@ -535,19 +412,18 @@ def test_a_failed_command_is_one_line_with_its_exit_code(site: Site) -> None:
     assert done.stderr.splitlines()[-1] == "lockstep engine-build: git -C ended with 128"
 
 
-@pytest.mark.parametrize("argv", [[], ["bake"], ["check", "a", "b"]])
-def test_wrong_use_says_how(argv: list[str]) -> None:
-    done = run_program("engine-build", *argv)
-    assert done.returncode == errors.EXIT_USAGE
-    assert "usage: engine-build" in done.stderr
-
-
-def test_a_missing_specification_is_named(tmp_path: Path) -> None:
-    done = run_program("engine-build", "check", str(tmp_path / "none.json"))
-    assert done.returncode == errors.EXIT_USAGE
-    assert done.stderr.startswith("lockstep engine-build: ")
-    assert "none.json" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ([], "usage: engine-build"),
+        (["bake"], "usage: engine-build"),
+        (["check", "a", "b"], "usage: engine-build"),
+        (["check", "/none.json"], "none.json"),
+    ],
+)
+def test_wrong_use_says_how(argv: list[str], said: str) -> None:
+    done = ran(*argv)
+    assert (done.returncode, said in done.stderr) == (errors.EXIT_USAGE, True)
 
 
 def record(site: Site, **changes: Any) -> None:
@@ -559,10 +435,9 @@ def record(site: Site, **changes: Any) -> None:
 
 def test_the_environment_is_used_once_its_check_has_passed(site: Site) -> None:
     record(site)
-    assert site.run("activate").returncode == 0
+    # The second time over what is there.
+    assert [site.run("activate").returncode for _ in range(2)] == [0, 0]
     assert Path(site.spec["current"]).readlink() == Path(site.home.name)
-    # Again, over what is there.
-    assert site.run("activate").returncode == 0
 
 
 def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> None:
@@ -579,12 +454,6 @@ def test_without_a_check_that_passed_the_old_environment_stays(site: Site) -> No
 
 def test_a_change_of_the_environment_makes_its_check_void(built: Site) -> None:
     record(built)
+    assert built.found()["check"]
     assert built.run("flashinfer").returncode == 0
     assert built.found()["check"] is None
-
-
-def test_an_environment_that_changed_has_to_be_asked_again(built: Site) -> None:
-    record = built.home / "check.json"
-    record.write_text("{}")
-    assert built.run("flashinfer").returncode == 0
-    assert not record.exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_peer import TOKEN, Spark
+from a_peer import Spark, leased
+from a_repository import commit, git, source
+from a_repository import fork as a_fork
 from local_server import LocalServer, Reply, serving
 
 from lab.packages.wheels import StandInWheel, write_wheel
@@ -88,9 +89,7 @@ class Host:
         self.paths = layout.Paths(root / "host")
         self.folder = root / "engines/store"
         self.home = root / "engines/0123456789ab"
-        claims.folder(self.paths).mkdir(parents=True)
-        lease = {"token": TOKEN, "peers": [vars(peer) for peer in of]}
-        (peer_client.folder(self.paths) / "1.client.json").write_text(json.dumps(lease))
+        leased(self.paths, *of)
         self.spec: dict[str, Any] = {
             "packages": [PACKAGE],
             "built_with": [],
@@ -146,14 +145,6 @@ def test_a_wheel_that_an_earlier_spark_fetches_is_waited_for(tmp_path, peer, ind
 
 
 @pytest.mark.slow
-def test_wrong_bytes_of_a_peer_are_fetched_from_the_index(tmp_path, peer, index):
-    (peer.flat / NAME).write_bytes(bytes(len(BODY)))
-    host = Host(tmp_path, index, peer.as_peer())
-    host.bring()
-    assert (host.folder / NAME).read_bytes() == BODY
-
-
-@pytest.mark.slow
 def test_a_wheel_of_an_index_is_taken_by_its_hash(tmp_path, index):
     """The index has another file of that name first, and gives neither hashes nor sizes."""
     page = f'<a href="{QUOTED}#sha256={"0" * 64}">torch</a>'.encode()
@@ -183,23 +174,17 @@ def test_pip_goes_on_where_a_connection_broke(tmp_path, index):
     assert ranges == [None, "bytes=1000-"]
 
 
-def test_what_a_cut_pip_had_whole_is_kept(tmp_path, index):
+def test_what_a_cut_pip_had_whole_is_kept_and_what_it_had_in_part_is_not(tmp_path, peer, index):
     """pip has each file in a folder for itself until all of them are there."""
-    host = Host(tmp_path, index, packages=[OTHER])
+    (peer.flat / NAME).write_bytes(BODY)
+    host = Host(tmp_path, index, peer.as_peer(), packages=[OTHER, PACKAGE])
     (host.folder / ".pip/pip-unpack-x").mkdir(parents=True)
     (host.folder / ".pip/pip-unpack-x" / str(OTHER["file"])).write_bytes(OTHER_BODY)
-    host.bring()
-    assert (host.folder / str(OTHER["sha256"])).read_bytes() == OTHER_BODY
-    assert index.seen == [] and not (host.folder / ".pip").exists()
-
-
-@pytest.mark.slow
-def test_what_it_had_in_part_is_fetched_again(tmp_path, index):
-    host = Host(tmp_path, index)
-    (host.folder / ".pip/pip-unpack-x").mkdir(parents=True)
     (host.folder / ".pip/pip-unpack-x" / FILE).write_bytes(BODY[:1000])
     host.bring()
+    assert (host.folder / str(OTHER["sha256"])).read_bytes() == OTHER_BODY
     assert (host.folder / NAME).read_bytes() == BODY
+    assert index.seen == [] and not (host.folder / ".pip").exists()
 
 
 @pytest.mark.slow
@@ -282,24 +267,26 @@ def written_down(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_wheel_that_no_index_has_is_named_with_a_remedy(tmp_path, index):
-    index.answers = {}
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (None, "No matching distribution found for torch==2.10.0+cu130. Remedy: check network"),
+        (OTHER_BODY, f"Expected sha256 {NAME} Got"),
+    ],
+    ids=["no index has it", "other bytes than were locked"],
+)
+def test_a_wheel_that_cannot_be_had_is_named_with_a_remedy(tmp_path, index, body, why):
+    if body:
+        index.answers[f"/whl/files/{QUOTED}"] = Reply(body)
+    else:
+        index.answers = {}
     host = Host(tmp_path, index, index=f"http://me:s3cret@{index.host}/whl")
     with pytest.raises(errors.Problem) as caught:
         host.bring()
     said = str(caught.value)
-    assert said.startswith(f"pip could not fetch {FILE}: ")
-    assert "No matching distribution found for torch==2.10.0+cu130. Remedy: check network" in said
+    assert said.startswith(f"pip could not fetch {FILE}: ") and why in said
     assert said.endswith("what is not there any more: `lockstep update`")
     assert "s3cret" not in said
-
-
-@pytest.mark.slow
-def test_bytes_that_are_not_what_was_locked_are_refused(tmp_path, index):
-    index.answers[f"/whl/files/{QUOTED}"] = Reply(OTHER_BODY)
-    host = Host(tmp_path, index)
-    with pytest.raises(errors.Problem, match=f"Expected sha256 {NAME} Got"):
-        host.bring()
     assert not (host.folder / NAME).exists() and not (host.folder / "wheels" / FILE).exists()
 
 
@@ -310,18 +297,6 @@ def test_without_an_index_pips_own_configuration_names_it(tmp_path, index, monke
     monkeypatch.setenv("PIP_CONFIG_FILE", str(configuration))
     host = Host(tmp_path, index, index=None)
     host.bring()
-    assert (host.folder / NAME).read_bytes() == BODY
-
-
-@pytest.mark.slow
-def test_a_wheel_that_is_spoiled_on_the_disk_is_fetched_again(tmp_path, index, capsys):
-    host = Host(tmp_path, index)
-    host.bring()
-    content = engine_content.Content(host.spec, "pytorch", host.folder)
-    assert not content.mended()
-    (host.folder / NAME).write_bytes(BODY[:-1] + b"x")
-    assert content.mended()
-    assert f"spoiled on disk, fetched again: {FILE}\n" in capsys.readouterr().out
     assert (host.folder / NAME).read_bytes() == BODY
 
 
@@ -346,55 +321,34 @@ def test_a_host_that_downloads_shows_that_it_gets_on(tmp_path, index, monkeypatc
 
 @pytest.fixture
 def fork(tmp_path: Path) -> Path:
-    folder = tmp_path / "fork"
-    folder.mkdir()
-    git(folder, "init", "--quiet", "--initial-branch", "main")
-    (folder / "setup.py").write_text("one")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "-m", "first")
-    git(folder, "tag", "v1")
-    git(folder, "commit", "--quiet", "--allow-empty", "-m", "second")
-    return folder
-
-
-def git(folder: Path, *argv: str) -> str:
-    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *argv], capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
-
-
-def tree(fork: Path) -> dict[str, str]:
-    return {"git": str(fork), "branch": "main", "commit": git(fork, "rev-parse", "HEAD")}
+    return a_fork(tmp_path / "fork")
 
 
 def test_a_history_of_another_spark_costs_the_git_server_nothing(tmp_path, peer, index, fork):
-    source = tree(fork)
-    first = Host(tmp_path / "first", index, packages=[], vllm=source)
+    wanted = source(fork)
+    first = Host(tmp_path / "first", index, packages=[], vllm=wanted)
     first.bring("vllm")
-    bundle = first.folder / source["commit"]
-    (peer.flat / source["commit"]).write_bytes(bundle.read_bytes())
+    bundle = first.folder / wanted["commit"]
+    (peer.flat / wanted["commit"]).write_bytes(bundle.read_bytes())
     fork.rename(tmp_path / "gone")
-    host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=source)
+    host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=wanted)
     host.bring("vllm")
     assert git(host.home / "vllm", "rev-parse", "HEAD", "v1~0") == git(
         first.home / "vllm", "rev-parse", "HEAD", "v1~0"
     )
-    assert (host.home / "vllm/setup.py").read_text() == "one"
+    assert (host.home / "vllm/setup.py").read_text() == "ours"
     # And it can give it in turn.
-    assert (host.folder / source["commit"]).read_bytes() == bundle.read_bytes()
+    assert (host.folder / wanted["commit"]).read_bytes() == bundle.read_bytes()
 
 
 def test_a_history_that_has_not_the_commit_is_refused(tmp_path, peer, index, fork, capsys):
-    old = Host(tmp_path / "first", index, packages=[], vllm=tree(fork))
+    old = Host(tmp_path / "first", index, packages=[], vllm=source(fork))
     old.bring("vllm")
-    git(fork, "commit", "--quiet", "--allow-empty", "-m", "third")
-    source = tree(fork)
+    new = commit(fork)
     [bundle] = (path for path in old.folder.iterdir() if path.is_file())
-    (peer.flat / source["commit"]).write_bytes(bundle.read_bytes())
-    host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=source)
+    (peer.flat / new).write_bytes(bundle.read_bytes())
+    host = Host(tmp_path, index, peer.as_peer(), packages=[], vllm=source(fork))
     host.bring("vllm")
-    assert git(host.home / "vllm", "rev-parse", "HEAD") == source["commit"]
+    assert git(host.home / "vllm", "rev-parse", "HEAD") == new
     said = capsys.readouterr().out
-    assert f"{source['commit'][:12]} from spark1 is not what its hash says; not used" in said
+    assert f"{new[:12]} from spark1 is not what its hash says; not used" in said

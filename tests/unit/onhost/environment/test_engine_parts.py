@@ -94,10 +94,3 @@ def test_a_kernel_that_ends_its_process_costs_the_others_nothing() -> None:
         f"{named}wrong: wrong with {{'VLLM_X': '1'}}",
     ]
     assert (parts.agreed, parts.unasked) == ({"agrees": 0.001}, ["unknown: no kernel"])
-
-
-def test_without_a_gpu_each_part_is_said_once() -> None:
-    parts = Parts("0.26.0")
-    parts.wanted = {("a", ()): ["one"], ("a", (("VLLM_X", "1"),)): ["two"], ("b", ()): ["one"]}
-    parts.run("no GPU is seen", kernel)
-    assert (parts.unasked, parts.wrong) == (["no GPU is seen: a, b"], [])

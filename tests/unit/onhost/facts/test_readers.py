@@ -8,13 +8,16 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from a_probe import ask, program
+from a_repository import fork, source
 from a_spark import pins_for, spark
 from onhost_fakes import FakeDocker
 
@@ -23,7 +26,8 @@ from lockstep.files import sent
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.host.intended import Intended
 from lockstep.onhost.core import meminfo
-from lockstep.onhost.facts import files
+from lockstep.onhost.facts import docker as dockers
+from lockstep.onhost.facts import environments, files, units
 from lockstep.onhost.records.ours import MARK
 
 USER = getpass.getuser()
@@ -70,18 +74,27 @@ def test_memory_is_what_the_kernel_has_available() -> None:
     assert ask("machine.available", None) == pytest.approx(available, rel=0.2)
 
 
-def test_files_answers_text_mode_and_owner(tmp_path: Path) -> None:
+def test_files_answers_kind_text_mode_and_owner(tmp_path: Path) -> None:
     file, folder, link = tmp_path / "file", tmp_path / "folder", tmp_path / "link"
     file.write_text("grüße\n")
     file.chmod(0o640)
     folder.mkdir(mode=0o750)
     link.symlink_to(file)
-    paths = [str(file), str(folder), str(link), str(tmp_path / "none"), str(file / "below")]
+    # Models may lie on another disk, and somebody else's file may be no text.
+    (tmp_path / "models").symlink_to(folder)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe")
+    (tmp_path / "binary").chmod(0o600)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    names = ("file", "folder", "link", "models", "binary", "pipe", "none", "file/below")
     owner = {"owner": USER, "group": GROUP}
-    assert list(ask("files", {"paths": paths}).values()) == [
+    found = ask("files", {"paths": [str(tmp_path / name) for name in names]})
+    assert list(found.values()) == [
         {"kind": "file", "mode": "0640", **owner, "text": "grüße\n"},
         {"kind": "folder", "mode": "0750", **owner, "text": None},
         {"kind": "link", "mode": "0777", **owner, "text": None},
+        {"kind": "folder", "mode": "0750", **owner, "text": None},
+        {"kind": "file", "mode": "0600", **owner, "text": "\ufffd\ufffd"},
+        {"kind": "other", "mode": "0600", **owner, "text": None},
         None,
         None,
     ]
@@ -102,170 +115,135 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
     assert hashlib.sha256(b"hunter2").hexdigest()[:32] not in shown
 
 
-def test_files_takes_a_link_to_a_folder_for_the_folder(tmp_path: Path) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir(mode=0o755)
-    models = tmp_path / "models"
-    models.symlink_to(disk)
-    assert ask("files", {"paths": [str(models)]})[str(models)]["kind"] == "folder"
+@pytest.fixture
+def running() -> Iterator[str]:
+    """A process of a generation, by its number."""
+    process = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
+    yield str(process.pid)
+    process.kill()
+    process.wait()
 
 
-def test_files_survives_bytes_that_are_no_text_and_pipes(tmp_path: Path) -> None:
-    binary, pipe = tmp_path / "binary", tmp_path / "pipe"
-    binary.write_bytes(b"\xff\xfe")
-    os.mkfifo(pipe)
-    answer = ask("files", {"paths": [str(binary), str(pipe)]})
-    assert [state["kind"] for state in answer.values()] == ["file", "other"]
-
-
-def test_units_answers_state_generation_and_boot_links(tmp_path: Path) -> None:
-    wants = tmp_path / "etc/multi-user.target.wants"
-    wants.mkdir(parents=True)
-    (wants / "b.service").symlink_to("/nonexistent/b.service")
-    (wants / "other.service").symlink_to("/nonexistent/other.service")
-    requires = tmp_path / "etc/x.target.requires"
-    requires.mkdir()
-    (requires / "b.service").symlink_to("/nonexistent/b.service")
-    shown = (
-        "Id=a.service\\nActiveState=active\\nLoadState=loaded\\nMainPID={}\\nNeedDaemonReload=yes"
-        "\\n\\nId=b.service\\nActiveState=inactive\\nLoadState=not-found\\nMainPID=0"
-    )
-    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
-    try:
-        program(tmp_path / "bin", "systemctl", f"printf '{shown.format(running.pid)}\\n'")
-        answer = ask(
-            "units",
-            {"a.service": [], "b.service": []},
-            tmp_path / "bin",
-            {"/etc/systemd/system": str(tmp_path / "etc")},
-        )
-    finally:
-        running.kill()
-        running.wait()
-    assert answer == {
-        "a.service": {
-            "Id": "a.service",
-            "ActiveState": "active",
-            "LoadState": "loaded",
-            "MainPID": str(running.pid),
-            "NeedDaemonReload": "yes",
-            "generation": "0123456789abcdef",
-            "outdated": False,
-            "links": [],
-        },
-        "b.service": {
-            "Id": "b.service",
-            "ActiveState": "inactive",
-            "LoadState": "not-found",
-            "MainPID": "0",
-            "generation": "",
-            "outdated": False,
-            "links": [str(wants / "b.service"), str(requires / "b.service")],
-        },
+def test_units_answers_state_generation_and_boot_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: str
+) -> None:
+    links = [tmp_path / f"multi-user.target.{way}/b.service" for way in ("requires", "wants")]
+    for link in (*links, links[0].with_name("other.service")):
+        link.parent.mkdir(exist_ok=True)
+        link.symlink_to("/nonexistent")
+    a = {"Id": "a.service", "ActiveState": "active", "LoadState": "loaded"}
+    a |= {"MainPID": running, "NeedDaemonReload": "yes"}
+    b = {"Id": "b.service", "ActiveState": "inactive", "LoadState": "not-found", "MainPID": "0"}
+    blocks = ("\n".join(f"{key}={value}" for key, value in unit.items()) for unit in (a, b))
+    program(tmp_path / "bin", "systemctl", "cat <<'E'\n{}\n\n{}\nE".format(*blocks))
+    monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
+    assert ask("units", {"a.service": [], "b.service": []}, tmp_path / "bin") == {
+        "a.service": {**a, "generation": "0123456789abcdef", "outdated": False, "links": []},
+        "b.service": {**b, "generation": "", "outdated": False, "links": list(map(str, links))},
     }
 
 
+Outdated = Callable[..., bool]
+
+
+@pytest.fixture
+def outdated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Outdated:
+    """Whether a service of which systemd shows this is older than what it reads."""
+    monkeypatch.setattr(units, "_FOLDER", str(tmp_path))
+    monkeypatch.setattr(units, "_OURS", f"{tmp_path}/")
+    secret = units._CREDENTIAL.pattern.replace("/etc/lockstep/secrets", str(tmp_path))
+    monkeypatch.setattr(units, "_CREDENTIAL", re.compile(secret, re.MULTILINE))
+
+    def read(shown: str, *programs: str) -> bool:
+        words = "".join(f"{word}\n" for word in ("Id=a.service", *shown.split("|")))
+        monkeypatch.setattr(units, "output", lambda *_: words)
+        found = units.read({"a.service": programs})["a.service"]["outdated"]
+        assert isinstance(found, bool)
+        return found
+
+    return read
+
+
+def written(path: Path, at: int, text: str = "") -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (at, at))
+    return path
+
+
 @pytest.mark.parametrize(
-    ("state", "outdated"),
+    ("state", "since", "drop_ins", "older"),
     [
-        ("ActiveState=active\\nActiveEnterTimestamp=@{later}\\nDropInPaths={file}", False),
-        ("ActiveState=active\\nActiveEnterTimestamp=@{now}\\nDropInPaths={file}", False),
-        ("ActiveState=active\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", True),
-        ("ActiveState=inactive\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", False),
+        ("ActiveState=active", 2060, "{files}", False),
+        ("ActiveState=active", 2000, "{files}", False),
+        ("ActiveState=active", 1000, "{files}", True),
+        ("ActiveState=inactive", 1000, "{files}", False),
         # Written, but systemd was not told: it does not name the file yet.
-        ("ActiveState=active\\nActiveEnterTimestamp=@{later}\\nDropInPaths=", True),
-        ("ActiveState=inactive\\nActiveEnterTimestamp=@1000\\nDropInPaths=", False),
+        ("ActiveState=active", 2060, "", True),
+        ("ActiveState=inactive", 1000, "", False),
         # Of a unit that has done its work its own file counts; of a running one its generation.
-        ("{exited}\\nActiveEnterTimestamp=@1000\\nDropInPaths={file}", True),
-        ("{exited}\\nActiveEnterTimestamp=@{later}\\nDropInPaths={file}", False),
+        ("ActiveState=active|SubState=exited", 2030, "{files}", True),
+        ("ActiveState=active|SubState=exited", 2060, "{files}", False),
+        ("ActiveState=active|SubState=running", 2030, "{files}", False),
     ],
 )
 def test_units_sees_a_service_that_is_older_than_our_settings(
-    tmp_path: Path, state: str, outdated: bool
+    tmp_path: Path, outdated: Outdated, state: str, since: int, drop_ins: str, older: bool
 ) -> None:
-    file, theirs = (tmp_path / f"a.service.d/{name}.conf" for name in ("60-ours", "99-my-lockstep"))
-    file.parent.mkdir()
-    file.write_text(f"# {MARK}\n")
+    file = written(tmp_path / "a.service.d/60-ours.conf", 2000, f"# {MARK}\n")
     # Somebody else's drop-in restarts nothing, however new it is.
-    theirs.touch()
-    os.utime(theirs, (2**31, 2**31))
-    now = int(file.stat().st_mtime)
-    exited = f"ActiveState=active\\nSubState=exited\\nFragmentPath={file}"
-    text = state.format(now=now, later=now + 60, file=f"{file} {theirs}", exited=exited)
-    program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
-    places = {"/etc/systemd/system": str(tmp_path)}
-    answer = ask("units", {"a.service": []}, tmp_path / "bin", places)
-    assert answer["a.service"]["outdated"] is outdated
+    theirs = written(tmp_path / "a.service.d/99-my-lockstep.conf", 2**31)
+    unit = written(tmp_path / "a.service", 2060)
+    shown = f"{state}|ActiveEnterTimestamp=@{since}|FragmentPath={unit}|DropInPaths={drop_ins}"
+    assert outdated(shown.format(files=f"{file} {theirs}")) is older
+
+
+STARTED = "ActiveState=active|ActiveEnterTimestamp=@2000"
 
 
 @pytest.mark.parametrize(
-    ("written", "line", "outdated"),
+    ("at", "line", "older"),
     [
-        (60, "LoadCredential=key:{secret}", True),
-        (-60, "LoadCredential=key:{secret}", False),
-        (60, "# LoadCredential=key:{secret}", False),
+        (2060, "LoadCredential=key:{secret}", True),
+        (1940, "LoadCredential=key:{secret}", False),
+        (2060, "# LoadCredential=key:{secret}", False),
         # Its owner renews it, and says when Caddy is to read it.
-        (60, "LoadCredential=key:/etc/ssl/yours.key", False),
-        (60, "LoadCredential=key:{secret}.gone", False),
+        (2060, "LoadCredential=key:/etc/ssl/yours.key", False),
+        (2060, "LoadCredential=key:{secret}.gone", False),
     ],
 )
 def test_units_sees_a_service_that_is_older_than_a_secret_that_it_was_given(
-    tmp_path: Path, written: int, line: str, outdated: bool
+    tmp_path: Path, outdated: Outdated, at: int, line: str, older: bool
 ) -> None:
-    unit, secret = tmp_path / "a.service", tmp_path / "key"
-    secret.touch()
-    os.utime(secret, (2000 + written, 2000 + written))
-    unit.write_text(f"[Service]\n{line.format(secret=secret)}\n")
-    text = f"ActiveState=active\nActiveEnterTimestamp=@2000\nFragmentPath={unit}"
-    program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\n{text}\n'")
-    places = {"/etc/systemd/system": str(tmp_path), "/etc/lockstep/secrets": str(tmp_path)}
-    answer = ask("units", {"a.service": []}, tmp_path / "bin", places)
-    assert answer["a.service"]["outdated"] is outdated
+    secret = written(tmp_path / "key", at)
+    unit = written(tmp_path / "a.service", 1, f"[Service]\n{line.format(secret=secret)}\n")
+    assert outdated(f"{STARTED}|FragmentPath={unit}") is older
 
 
-def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "proxy.env", tmp_path.parent / "theirs.env"
-    for path, written in ((ours, 1000), (theirs, 3000)):
-        path.touch()
-        os.utime(path, (written, written))
-    text = "ActiveState=active\\nActiveEnterTimestamp=@2000\\nFragmentPath=/nonexistent"
-    for path in (ours, theirs):
-        text += f"\\nEnvironmentFiles={path} (ignore_errors=no)"
-    program(tmp_path / "bin", "systemctl", f"printf 'Id=docker.service\\n{text}\\n'")
-    places = {"/etc/systemd/system": str(tmp_path), '"/etc/lockstep/"': f'"{tmp_path}/"'}
-    for written, outdated in ((1000, False), (3000, True)):
-        os.utime(ours, (written, written))
-        answer = ask("units", {"docker.service": []}, tmp_path / "bin", places)
-        assert answer["docker.service"]["outdated"] is outdated
+@pytest.mark.parametrize(("at", "older"), [(1000, False), (3000, True)])
+def test_units_sees_a_service_that_is_older_than_its_variables_of_ours(
+    tmp_path: Path, outdated: Outdated, at: int, older: bool
+) -> None:
+    ours = written(tmp_path / "proxy.env", at)
+    theirs = written(tmp_path.parent / "theirs.env", 3000)
+    files = "|".join(f"EnvironmentFiles={path} (ignore_errors=no)" for path in (ours, theirs))
+    assert outdated(f"{STARTED}|FragmentPath=/nonexistent|{files}") is older
 
 
 @pytest.mark.parametrize(
-    ("written", "sub", "outdated"),
+    ("at", "sub", "older"),
     [(1000, "running", False), (3000, "running", True), (3000, "exited", False)],
 )
 def test_units_sees_a_service_that_is_older_than_its_program(
-    tmp_path: Path, written: int, sub: str, outdated: bool
+    tmp_path: Path, outdated: Outdated, at: int, sub: str, older: bool
 ) -> None:
-    program_file = tmp_path / "memory_floor.py"
-    program_file.touch()
-    os.utime(program_file, (written, written))
-    text = f"ActiveState=active\\nSubState={sub}\\nActiveEnterTimestamp=@2000\\nFragmentPath="
-    program(tmp_path / "bin", "systemctl", f"printf 'Id=a.service\\n{text}\\n'")
-    asked = {"a.service": [str(program_file), "/nonexistent"]}
-    answer = ask("units", asked, tmp_path / "bin", {"/etc/systemd/system": str(tmp_path)})
-    assert answer["a.service"]["outdated"] is outdated
+    file = written(tmp_path / "memory_floor.py", at)
+    shown = f"{STARTED}|SubState={sub}|FragmentPath="
+    assert outdated(shown, str(file), "/nonexistent") is older
 
 
-def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: Path) -> None:
-    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
-    try:
-        text = f"printf 'Id=a.service\\nMainPID=0\\nControlPID={running.pid}\\n'"
-        program(tmp_path / "bin", "systemctl", text)
-        answer = ask("units", {"a.service": []}, tmp_path / "bin")
-    finally:
-        running.kill()
-        running.wait()
-    assert answer["a.service"]["generation"] == "0123456789abcdef"
+def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(running: str) -> None:
+    assert units.generation({"MainPID": "0", "ControlPID": running}) == "0123456789abcdef"
 
 
 @pytest.mark.parametrize(
@@ -289,55 +267,56 @@ def test_units_reads_the_gate_of_a_unit_that_has_no_main_process_yet(tmp_path: P
     ],
 )
 def test_a_service_of_the_system_is_on_where_it_runs_and_comes_with_a_boot(
-    tmp_path: Path, service: str, socket: str, shown: str | None
+    monkeypatch: pytest.MonkeyPatch, service: str, socket: str, shown: str | None
 ) -> None:
-    blocks = []
+    found = {}
     for unit, words in (("ssh.service", service), ("ssh.socket", socket)):
         if words:
             load, active, enabled = words.split()
-            block = f"Id={unit}", f"LoadState={load}", f"ActiveState={active}"
-            blocks.append("\\n".join((*block, f"UnitFileState={enabled}")))
-    program(tmp_path / "bin", "systemctl", "printf '" + "\\n\\n".join(blocks) + "\\n'")
-    places = {"/etc/systemd/system": str(tmp_path)}
-    answer = ask("units.system_services", ["ssh.service"], tmp_path / "bin", places)
-    assert answer == ({"ssh.service": shown} if shown else {})
+            state = {"Id": unit, "LoadState": load, "ActiveState": active}
+            found[unit] = {**state, "UnitFileState": enabled}
+    monkeypatch.setattr(units, "_show", lambda _: found)
+    monkeypatch.setattr(units, "_links", dict)
+    assert units.system_services(["ssh.service"]) == ({"ssh.service": shown} if shown else {})
 
 
-def test_units_survives_a_process_that_is_gone(tmp_path: Path) -> None:
-    program(tmp_path / "bin", "systemctl", "printf 'Id=a.service\\nMainPID=4194304\\n'")
-    answer = ask("units", {"a.service": []}, tmp_path / "bin")
-    assert answer["a.service"]["generation"] == ""
+def test_units_survives_a_process_that_is_gone() -> None:
+    assert units.generation({"MainPID": "4194304"}) == ""
 
 
-def test_images_answers_the_architecture_of_each_digest(tmp_path: Path) -> None:
-    here = {"/run/docker.sock": str(tmp_path / "docker.sock")}
+@pytest.fixture
+def socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where Docker is to listen."""
+    monkeypatch.setattr(dockers, "SOCKET", tmp_path / "docker.sock")
+    return tmp_path / "docker.sock"
+
+
+def test_images_answers_the_architecture_of_each_digest(socket: Path) -> None:
     asked = ["a/b@sha256:1", "a/c@sha256:2"]
-    assert ask("docker.images", asked, replace=here) == {}
-    docker = FakeDocker(tmp_path / "docker.sock")
+    assert dockers.images(asked) == {}
+    docker = FakeDocker(socket)
     # An image store may find one by its digest alone.
     docker.images = {name: {"Architecture": "arm64"} for name in asked}
     image = {"RepoDigests": asked[:1], "RepoTags": ["a/b:lockstep-1"]}
     docker.answers["/images/json"] = [image, {"RepoDigests": None}]
     try:
-        assert ask("docker.images", asked, replace=here) == {"a/b@sha256:1": "arm64"}
+        assert dockers.images(asked) == {"a/b@sha256:1": "arm64"}
         # One that nothing holds is not as it is to be: a plain prune takes it.
         docker.answers["/images/json"] = [{**image, "RepoTags": ["a/b:theirs"]}]
-        unheld = {"a/b@sha256:1": "arm64, without Lockstep's tag"}
-        assert ask("docker.images", asked, replace=here) == unheld
+        assert dockers.images(asked) == {"a/b@sha256:1": "arm64, without Lockstep's tag"}
     finally:
         docker.close()
 
 
-def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(tmp_path: Path) -> None:
+def test_an_image_of_a_kept_generation_is_not_told_as_somebodys(socket: Path) -> None:
     """It has a tag of ours, also where no target of today needs it."""
-    here = {"/run/docker.sock": str(tmp_path / "docker.sock")}
-    docker = FakeDocker(tmp_path / "docker.sock")
+    docker = FakeDocker(socket)
     docker.answers["/images/json"] = [
         {"Id": "sha256:1", "RepoDigests": ["a/b@sha256:1"], "RepoTags": ["a/b:lockstep-1"]},
         {"Id": "sha256:2", "RepoDigests": ["a/b@sha256:2"], "RepoTags": ["theirs:v1"]},
     ]
     try:
-        found = ask("docker.contents", {"images": [], "containers": []}, replace=here)
+        found = ask("docker.contents", {"images": [], "containers": []})
     finally:
         docker.close()
     assert "a/b:lockstep-1" not in json.dumps(found) and "theirs:v1" in json.dumps(found), found
@@ -397,7 +376,9 @@ def test_engines_of_a_wiped_host(tmp_path: Path) -> None:
     }
 
 
-def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) -> None:
+def test_engines_answers_versions_origins_commits_and_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = tmp_path / "abc/venv/lib/python3.12/site-packages"
     for name in ("torch-2.10.0+cu130", "vllm-0.19.2", "flashinfer_cubin-0.6", "half-1.0"):
         (site / f"{name}.dist-info").mkdir(parents=True)
@@ -406,17 +387,14 @@ def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) ->
     url = f"file://{tmp_path}/abc/vllm"
     origin = {"url": url, "dir_info": {"editable": True}}
     (site / "vllm-0.19.2.dist-info/direct_url.json").write_text(json.dumps(origin))
-    source = tmp_path / "abc/vllm"
-    git = ["git", "-C", str(source), "-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run(["git", "init", "--quiet", str(source)], check=True)
-    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "-m", "x"], check=True)
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    head = source(fork(tmp_path / "abc/vllm"))["commit"]
     (tmp_path / "abc/transformers").mkdir()
     (tmp_path / "abc/check.json").write_text('{"faults": []}')
     (tmp_path / "current").symlink_to("abc")
     (tmp_path / "records").mkdir()
     (tmp_path / "records/sha256-1.json").write_text('{"version": "0.19.1"}')
     (tmp_path / "records/sha256-2.json").write_text('{"versi')
+    monkeypatch.setattr(environments, "RECORDS", str(tmp_path / "records"))
     answer = ask(
         "environments",
         {
@@ -424,7 +402,6 @@ def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) ->
             "current": str(tmp_path / "current"),
             "images": {"qwen": "sha256:1", "mistral": "sha256:2", "other": "sha256:3"},
         },
-        replace={"/var/cache/lockstep/images": str(tmp_path / "records")},
     )
     assert answer == {
         "environment": {
@@ -436,7 +413,7 @@ def test_engines_answers_versions_origins_commits_and_records(tmp_path: Path) ->
             },
             "origins": {"vllm": {"url": url, "editable": True}},
         },
-        "commits": {"vllm": head.stdout.strip(), "transformers": None},
+        "commits": {"vllm": head, "transformers": None},
         "unfinished": False,
         "check": {"faults": []},
         "current": "abc",

@@ -1,16 +1,21 @@
-"""What a measurement asks a host."""
+"""What a measurement asks a host, and which models run with requests that a deploy would end."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from a_probe import program
+from a_target import target
 
-from lockstep.onhost.engines import ENGINES
+from lockstep.onhost import engines
+from lockstep.onhost.core import config, errors
+from lockstep.onhost.engine import openai_api
 from lockstep.onhost.facts import ruler
+from lockstep.onhost.systemd import units
 
 UNIT = "vllm-qwen36.service"
 LINE = "2026-11-22T21:04:0{}.123456+0000 spark-1 vllm[9]: WARNING [jit_monitor.py:135] {}"
@@ -29,7 +34,7 @@ def asked(folder: Path, monkeypatch: pytest.MonkeyPatch, engine: str, journal: s
     targets.write_text(json.dumps({"targets": {"qwen": {"unit": UNIT}}}))
     monkeypatch.setenv("PATH", f"{folder}/bin:/usr/bin:/bin")
     monkeypatch.setattr(ruler, "_LOOK_S", 0.0)
-    question = {"targets": str(targets), "compiled": ENGINES[engine].compiled}
+    question = {"targets": str(targets), "compiled": engines.ENGINES[engine].compiled}
     return ruler.read(question)["compiled"]
 
 
@@ -57,3 +62,43 @@ def test_the_last_kernel_that_a_request_waited_for(
     found: str | None,
 ) -> None:
     assert asked(tmp_path, monkeypatch, engine, journal) == found
+
+
+QWEN, OTHER = (target(name, unit=f"{name}.service") for name in ("qwen", "other"))
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A host of two models: unit → state."""
+    states = {"qwen.service": "hot", "other.service": "off"}
+    targets = {each.name: each for each in (QWEN, OTHER)}
+    monkeypatch.setattr(config, "load_host", lambda _: SimpleNamespace(targets=targets))
+    shown = {name: SimpleNamespace(state=state) for name, state in states.items()}
+    monkeypatch.setattr(units, "show", lambda names: {name: shown[name] for name in names})
+    return states
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize(
+    ("counters", "requests"),
+    [("vllm:num_requests_running 2\nvllm:num_requests_waiting 1\n", 3), (None, None)],
+    ids=["it answers", "it does not"],
+)
+def test_a_model_that_runs_is_told_with_its_requests_where_its_engine_answers(
+    monkeypatch: pytest.MonkeyPatch, counters: str | None, requests: int | None
+) -> None:
+    def ask(*_: Any) -> Any:
+        if counters is None:
+            raise openai_api.NotReady("no answer")
+        return engines.counters(f"{counters}vllm:generation_tokens_total 5\n")
+
+    monkeypatch.setattr(openai_api, "counters", ask)
+    assert ruler.models(None) == {"qwen.service": {"name": "qwen", "requests": requests}}
+
+
+def test_a_host_without_a_deploy_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: Any) -> None:
+        raise errors.Problem("no such file")
+
+    monkeypatch.setattr(config, "load_host", none)
+    assert ruler.models(None) == {}

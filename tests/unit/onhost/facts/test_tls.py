@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import ThreadingMixIn, UnixStreamServer
 from typing import Any
 
 import pytest
+from onhost_fakes import FakeDocker
 
 from lockstep.onhost.facts import tls
 
@@ -74,38 +71,18 @@ def test_an_authority_needs_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no openssl" in tls.read({"own": True})["fault"]
 
 
-class Daemon(ThreadingMixIn, UnixStreamServer):
-    """tailscaled's local interface."""
-
-    daemon_threads = True
-    domains: list[str] | None = [NAME]  # noqa: RUF012
-
-
-class _LocalApi(BaseHTTPRequestHandler):
-    server: Daemon
-
-    def do_GET(self) -> None:
-        body = json.dumps({"CertDomains": self.server.domains}).encode()
-        self.send_response(200 if self.path == "/localapi/v0/status" else 404)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def address_string(self) -> str:
-        return "local"
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-
 @pytest.fixture
-def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
-    server = Daemon(str(tmp_path / "tailscaled.sock"), _LocalApi)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setattr(tls, "_TAILSCALED", str(tmp_path / "tailscaled.sock"))
+def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDocker]:
+    """tailscaled's local interface, which speaks as Docker's does."""
+    server = FakeDocker(tmp_path / "tailscaled.sock")
+    gives(server, [NAME])
+    monkeypatch.setattr(tls, "_TAILSCALED", str(server.path))
     yield server
-    server.shutdown()
-    server.server_close()
+    server.close()
+
+
+def gives(daemon: FakeDocker, names: list[str] | None) -> None:
+    daemon.answers["/localapi/v0/status"] = {"CertDomains": names}
 
 
 @pytest.fixture
@@ -135,13 +112,13 @@ def fault(*names: str) -> str:
 
 
 def test_tailscale_s_is_good_where_its_daemon_gives_it_to_caddy(
-    daemon: Daemon, unit: list[str]
+    daemon: FakeDocker, unit: list[str]
 ) -> None:
     assert re.search(r"TS_PERMIT_CERT_UID=caddy into /etc/default/tailscaled", fault())
     unit.append("TS_PERMIT_CERT_UID=caddy")
     assert fault() == ""
     assert f"no certificate for spark-2.x.ts.net, but for {NAME}" in fault("spark-2.x.ts.net")
-    daemon.domains = None
+    gives(daemon, None)
     assert "enable HTTPS in its admin console" in fault()
 
 

@@ -70,11 +70,3 @@ def test_an_installation_says_what_the_package_cache_has_gained(
     build = engine_build.Build({**spec, "packages": []}, "pytorch")
     build.run("python3", "-c", FETCHES)
     assert (tmp_path / "said").exists()
-
-
-def test_a_checkout_is_measured_by_its_own_folder(tmp_path: Path) -> None:
-    spec = {"home": str(tmp_path), "proxy": {}, "index": None}
-    build = engine_build.Build({**spec, "packages": []}, "pytorch")
-    assert build._fills(("git", "-C", "/e/vllm", "fetch")) == Path("/e/vllm")
-    assert build._fills(("git", "init", "--quiet", "/e/vllm")).name == "uv-cache"
-    assert build._fills(("/usr/bin/uv", "pip", "install")).name == "uv-cache"

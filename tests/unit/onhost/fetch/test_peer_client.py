@@ -40,36 +40,23 @@ def copier(*of, token: str = TOKEN, said: list[str] | None = None) -> peer_clien
     return peer_client.Copier(peer_client.Lease(token, of), say)
 
 
-def test_content_is_copied_and_counted(one, tmp_path):
-    one.has(BODY)
+GITS = hashlib.sha1(b"blob %d\0" % len(BODY) + BODY).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "there"),
+    [(NAME, 0), (GITS, 0), (NAME, 1_000_000), (NAME, len(BODY))],
+    ids=["from the start", "by git's id", "where another ended", "whole already"],
+)
+def test_what_is_not_here_yet_is_copied_and_counted(one, tmp_path, name, there):
+    one.has(BODY, name)
+    if there:
+        (tmp_path / "blob.incomplete").write_bytes(BODY[:there])
     copy = copier(one.as_peer())
-    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
+    assert copy.bring(name, len(BODY), tmp_path / "blob")
     assert (tmp_path / "blob").read_bytes() == BODY
-    assert copy.bytes == {"spark1": len(BODY)}
+    assert copy.bytes == ({"spark1": len(BODY) - there} if there < len(BODY) else {})
     assert not (tmp_path / "blob.incomplete").exists()
-
-
-def test_content_known_by_gits_id_is_copied_too(one, tmp_path):
-    name = hashlib.sha1(b"blob 2\0{}").hexdigest()
-    one.has(b"{}", name)
-    assert copier(one.as_peer()).bring(name, 2, tmp_path / "blob")
-
-
-def test_a_copy_goes_on_where_another_ended(one, tmp_path):
-    one.has(BODY)
-    (tmp_path / "blob.incomplete").write_bytes(BODY[:1_000_000])
-    copy = copier(one.as_peer())
-    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
-    assert (tmp_path / "blob").read_bytes() == BODY
-    assert copy.bytes == {"spark1": len(BODY) - 1_000_000}
-
-
-def test_what_is_whole_already_costs_no_byte(one, tmp_path):
-    one.has(BODY)
-    (tmp_path / "blob.incomplete").write_bytes(BODY)
-    copy = copier(one.as_peer())
-    assert copy.bring(NAME, len(BODY), tmp_path / "blob")
-    assert copy.bytes == {}
 
 
 @pytest.mark.parametrize("partial", [b"", BODY[:5000], bytes(len(BODY)), bytes(len(BODY) + 1)])

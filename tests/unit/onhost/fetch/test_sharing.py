@@ -7,12 +7,12 @@ import io
 import json
 import os
 import pwd
-import socket
 import stat
 import time
 
 import pytest
 from a_peer import TOKEN, Spark
+from lab_servers import free_port
 from onhost_fakes import FakeSystemd, installed
 
 from lockstep.onhost.core import layout, program
@@ -75,24 +75,10 @@ def test_a_lease_is_written_for_client_and_server_and_the_token_only_for_the_cli
     assert systemd.calls == []
 
 
-def test_no_other_account_comes_to_a_claim_which_it_could_hold(systemd, paths, monkeypatch):
-    systemd.unit(UNIT, start_ok=False)
-    assert run(monkeypatch, paths, "open", document=lease()) == 0
-    folder, shown = peer_client.folder(paths), peer_client.offers(paths)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
-    assert folder in claims.folder(paths).parents
-    # The server has an account of its own, and is given the inner folder.
-    [call] = systemd.calls
-    assert f"TemporaryFileSystem={paths.run}:ro" in call
-    assert f"BindReadOnlyPaths={shown}" in call
-
-
 @pytest.fixture
 def own(paths) -> dict:
     """A lease whose only peer is this host itself, at a port that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     peer = {"name": "spark1", "address": "127.0.0.1", "port": port, "earlier": False}
     return lease(port=port, peers=[peer])
 
@@ -114,6 +100,12 @@ def test_the_server_is_started_sandboxed_without_the_token_and_ended(
         f"--folder {peer_client.offers(paths)} --idle 1800 --flat /images"
     )
     assert TOKEN not in call
+    # It has an account of its own, and is given the inner folder: no other comes to a claim, which
+    # it could hold.
+    folder, shown = peer_client.folder(paths), peer_client.offers(paths)
+    assert f"TemporaryFileSystem={paths.run}:ro" in call and f"BindReadOnlyPaths={shown}" in call
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o750
+    assert folder in claims.folder(paths).parents
     # What a deploy of the past left is gone.
     assert not old.exists() and list(claims.folder(paths).iterdir()) == []
     assert run(monkeypatch, paths, "close", own["id"]) == 0

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from a_repository import BRANCH, fork, git, source
 from local_server import LocalServer, Reply, Seen, serving
 
 from lockstep.inventory.settings import Sources
@@ -17,7 +18,6 @@ from lockstep.lock.resolve.git import resolve_git
 from lockstep.lock.resolve.http import Network
 from lockstep.onhost.environment import git_source
 from lockstep.onhost.fetch import peer_client, url_login
-from tests.unit.lock.resolve.test_git import make_repository, run
 
 PASSWORD = "p@ss:word/%"
 QUOTED = "p%40ss%3Aword%2F%25"
@@ -45,8 +45,8 @@ class Mirror:
 
 @pytest.fixture
 def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
-    repository = make_repository(tmp_path)
-    run(repository, "update-server-info")
+    repository = fork(tmp_path / "engine.git")
+    git(repository, "update-server-info")
     folder = repository / ".git"
 
     def give(path: Path) -> object:
@@ -71,14 +71,13 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]
 def test_a_branch_of_a_private_mirror_is_resolved(private: Mirror) -> None:
     public = "https://github.com/someone/engine.git"
     sources = Sources(git={public: private.address})
-    pin = resolve_git(GitWanted(public, "fix/parsing"), Network(sources))
-    assert pin.commit == run(private.repository, "rev-parse", "fix/parsing")
+    pin = resolve_git(GitWanted(public, BRANCH), Network(sources))
+    assert pin.commit == source(private.repository)["commit"]
     assert not any(word in private.told() for word in (PASSWORD, QUOTED))
 
 
 def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -> None:
-    commit = run(private.repository, "rev-parse", "fix/parsing")
-    source = {"git": private.address, "branch": "fix/parsing", "commit": commit}
+    wanted = {**source(private.repository), "git": private.address}
     said: list[str] = []
 
     def do(*argv: str, **environment: str) -> None:
@@ -89,9 +88,9 @@ def test_a_host_fetches_from_a_private_mirror(private: Mirror, tmp_path: Path) -
         assert done.returncode == 0, argv
 
     (tmp_path / "store/.locks").mkdir(parents=True)
-    copy = git_source.Repository(tmp_path / "copy", source, tmp_path / "store", do)
+    copy = git_source.Repository(tmp_path / "copy", wanted, tmp_path / "store", do)
     copy.check_out(peer_client.Copier(None))
-    assert run(tmp_path / "copy", "cat-file", "-t", commit) == "commit"
+    assert git(tmp_path / "copy", "rev-parse", "HEAD") == wanted["commit"]
     assert not any(word in f"{said} {private.told()}" for word in (PASSWORD, QUOTED))
 
 

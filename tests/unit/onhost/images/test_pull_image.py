@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import hashlib
 import json
 import socket
-from pathlib import Path
 
 import pytest
-from a_peer import TOKEN, Spark
+from a_peer import Spark, leased
+from lab_servers import free_port
 from local_server import Reply, Seen, as_json, serving
 from onhost_fakes import FakeDocker
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.fetch import claims, peer_client
-from lockstep.onhost.images import image_store, pull_image, registry
+from lockstep.onhost.images import image_store, loopback_registry, pull_image, registry
 
 BODIES = {
     "layer1": b"first layer" * 1000,
@@ -50,9 +49,7 @@ EVERYTHING = {name_of(body) for body in (*BODIES.values(), MANIFEST)}
 @pytest.fixture
 def reference() -> str:
     """As Docker is to list it: at a port of this host that is free."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}/{NAME}@{DIGEST}"
+    return f"127.0.0.1:{free_port()}/{NAME}@{DIGEST}"
 
 
 @pytest.fixture
@@ -144,9 +141,7 @@ def test_a_host_whose_peer_has_the_image_asks_the_registry_for_nothing(
     peer = Spark(tmp_path, "spark1")
     for body in (MANIFEST, *BODIES.values()):
         (peer.flat / name_of(body)).write_bytes(body)
-    peer_client.folder(paths).mkdir(parents=True)
-    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
-    (peer_client.folder(paths) / "0.client.json").write_text(json.dumps(lease))
+    leased(paths, peer.as_peer())
     docker.takes = True
     try:
         assert pull() == 0
@@ -261,7 +256,7 @@ def test_what_docker_refuses_gives_cause_code_and_remedy(docker, pull, message, 
     assert remedy in str(problem.value)
 
 
-def test_an_index_of_several_platforms_is_no_pin(docker, pull, origin, monkeypatch):
+def test_an_index_of_several_platforms_is_no_pin(paths, origin):
     body = json.dumps({"manifests": []}).encode()
     digest = f"sha256:{name_of(body)}"
     origin.answers[f"/v2/org/engine/manifests/{digest}"] = Reply(body)
@@ -269,11 +264,7 @@ def test_an_index_of_several_platforms_is_no_pin(docker, pull, origin, monkeypat
         f"127.0.0.1:1/{NAME}@{digest}", "linux/arm64", f"{origin.url}/v2/org/engine"
     )
     with pytest.raises(errors.Problem, match="pin the digest of a manifest for this platform"):
-        pull_image.fetch(pin, pin_store(docker), None, peer_client.Copier(None), claims.Claim(None))
-
-
-def pin_store(docker) -> Path:
-    return Path(docker.path).parent / "other"
+        pull_image.fetch(pin, paths.layers, None, peer_client.Copier(None), claims.Claim(None))
 
 
 def login(paths, key: str) -> None:
@@ -367,6 +358,9 @@ def test_a_container_is_stopped_until_its_name_is_free(docker, paths, capsys):
     assert stop_container.main(["vllm-qwen36"], paths) == 0
     assert docker.containers == {}
     assert capsys.readouterr().out == "lockstep: container vllm-qwen36 is gone\n"
+    # Where there is none it has nothing to do, and says nothing.
+    assert stop_container.main(["vllm-qwen36"], paths) == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_a_container_of_somebody_elses_is_left_alone_and_named(docker, paths):
@@ -376,11 +370,6 @@ def test_a_container_of_somebody_elses_is_left_alone_and_named(docker, paths):
     with pytest.raises(errors.Problem, match="open-webui is not Lockstep's"):
         stop_container.main(["open-webui"], paths)
     assert "open-webui" in docker.containers
-
-
-def test_no_container_to_stop_is_silent_success(docker, paths, capsys):
-    assert stop_container.main(["vllm-qwen36"], paths) == 0
-    assert capsys.readouterr().out == ""
 
 
 def test_a_container_that_stays_is_an_error(docker, paths):
@@ -393,11 +382,7 @@ def test_a_container_that_stays_is_an_error(docker, paths):
 
 def test_docker_that_speaks_tls_first_is_told_in_http_that_there_is_none(tmp_path):
     """Without a status line it gives up; there need not be a line end in what it sends."""
-    from lockstep.onhost.images import loopback_registry
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = probe.getsockname()
+    address = ("127.0.0.1", free_port())
     with (
         loopback_registry.serving(address, tmp_path),
         socket.create_connection(address, 20) as client,

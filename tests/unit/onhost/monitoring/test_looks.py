@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from onhost_fakes import FakeEngine, FakeSystemd, host_root
+from a_hot_spark import UNIT, HotSpark
+from a_target import tell
+from onhost_fakes import write_targets
 
 from lockstep.onhost.core import atomic
 from lockstep.onhost.monitoring import looks
@@ -18,7 +19,6 @@ from lockstep.onhost.records import boots, ended, last_diff, switches
 from lockstep.onhost.switching import gpu_watch, wedge_state
 from lockstep.onhost.system import gpu
 
-UNIT = "vllm-qwen36.service"
 COUNTERS = """\
 vllm:num_requests_running{model_name="q"} 2
 vllm:num_requests_waiting{model_name="q"} 1
@@ -27,39 +27,25 @@ vllm:prompt_tokens_total{model_name="q"} 10
 """
 
 
-class Spark:
+class Spark(HotSpark):
     """A host where qwen is hot, and mistral is not."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.engine = FakeEngine()
+        floors = {"floor_loading_gib": 8.0, "floor_serving_gib": 4.0}
+        super().__init__(folder, monkeypatch, recipe="qwen-recipe", engine="vllm", **floors)
+        mistral = {**self.target, "unit": "sglang-mistral4.service"}
+        write_targets(self.paths, {"qwen": self.target, "mistral": mistral})
         self.engine.metrics = COUNTERS
         # Only bounds a hang; a busy machine takes longer for the engine's counters.
         monkeypatch.setattr(looks.facts, "_PATIENCE_S", 180.0)
-        target = {
-            "unit": UNIT,
-            "recipe": "qwen-recipe",
-            "engine": "vllm",
-            "url": self.engine.url,
-            "engine_url": self.engine.url,
-            "model": "qwen",
-            "memory_gib": 67.0,
-            "start_timeout_s": 1800,
-            "floor_loading_gib": 8.0,
-            "floor_serving_gib": 4.0,
-        }
-        mistral = {**target, "unit": "sglang-mistral4.service"}
-        self.paths = host_root(folder / "root", {"qwen": target, "mistral": mistral}, 41.2)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        self.hot()
+        self.shows("active", SubState="running", MainPID="7")
         self.reading = gpu.Reading()
         self.expiry = looks.Expiry("/etc/ssl/spark.pem", lambda _: 1.8e9)
         self.slow = looks.Slow(self.paths, lambda: self.reading, self.expiry)
 
-    def hot(self, state: str = "active") -> None:
-        sub = "running" if state == "active" else "dead"
-        self.systemd.unit(
-            UNIT, ActiveState=state, SubState=sub, StateChangeTimestamp="@1790000000", MainPID="7"
-        )
+    def shows(self, state: str, **more: str) -> None:
+        """What systemd shows of its unit."""
+        self.systemd.unit(UNIT, ActiveState=state, StateChangeTimestamp="@1790000000", **more)
 
     def look(self) -> dict[str, dict[str, Any]]:
         """Metric, without its prefix → its labels as text → value; the text is accepted, too."""
@@ -102,7 +88,7 @@ def test_an_engine_that_does_not_answer_is_not_up(spark: Spark) -> None:
 
 def test_what_the_last_switch_made_hot_is_wanted_though_it_is_gone(spark: Spark) -> None:
     boots.switched(spark.paths, "qwen")
-    spark.hot("inactive")
+    spark.shows("inactive")
     time.sleep(looks.facts.FRESH_S)
     found = spark.look()
     assert found["wanted_hot"] == {"qwen": 1} and "hot_target" not in found
@@ -142,8 +128,7 @@ def test_what_guards_did_and_found(spark: Spark) -> None:
 
 
 def test_a_cap_of_the_clock_is_held_or_not(spark: Spark) -> None:
-    written = json.loads(spark.paths.targets.read_text())
-    spark.paths.targets.write_text(json.dumps({**written, "max_clock_mhz": 2200}))
+    tell(spark.paths, max_clock_mhz=2200)
     assert spark.look()["gpu_clock_cap_held"] == {"": 1}
     atomic.write_json(spark.paths.gpu_record, {"findings": {"gpu-cap": "lost"}})
     found = spark.look()

@@ -134,11 +134,8 @@ class Enough(Exception):
 
 
 def test_it_is_set_up_again_and_told_once(
-    tmp_path: Path, ip: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kernel: Kernel, ip: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "sys/kernel/config/netconsole"
-    folder.mkdir(parents=True)
-    kernel = Kernel(folder / "lockstep")
     monkeypatch.setattr(netconsole, "Target", lambda _: kernel)
     sleeps = 0
 
@@ -152,7 +149,7 @@ def test_it_is_set_up_again_and_told_once(
             raise Enough
 
     with pytest.raises(Enough):
-        netconsole.main(["send", *WHERE], layout.Paths(tmp_path), sleep)
+        netconsole.main(["send", *WHERE], layout.Paths(kernel._folder), sleep)
     assert kernel.target.has["enabled"] == "1"
     said = "lockstep netconsole: the kernel sends to 10.77.0.2, port 6666, by lo"
     assert capsys.readouterr().out.splitlines() == [said]

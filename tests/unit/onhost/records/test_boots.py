@@ -6,7 +6,6 @@ import json
 import os
 import stat
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from onhost_fakes import begin_boot, host_root
@@ -141,4 +140,4 @@ def test_of_many_boots_the_last_ones_are_kept(paths):
 def test_wrong_words_are_wrong_use(paths, argv, capsys):
     assert boots.main(argv, paths) == errors.EXIT_USAGE
     assert "usage: boots ended TARGET" in capsys.readouterr().err
-    assert not Path(paths.boots).exists()
+    assert not paths.boots.exists()

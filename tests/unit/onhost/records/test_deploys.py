@@ -79,24 +79,25 @@ def test_it_is_held_while_the_deploy_speaks_and_told_line_by_line(
 
 
 @pytest.mark.parametrize(
-    ("end", "told"),
-    [("done", [["systemctl", "reset-failed", "lockstep-job-*"]]), ("failed at Base", []), ("", [])],
+    ("end", "told", "lines"),
+    [
+        ("ended done", [["systemctl", "reset-failed", "lockstep-job-*"]], ["done"]),
+        ("ended failed at Base", [], ["failed at Base"]),
+        # It only tried.
+        ("ended ", [], []),
+        ("", [], ["cut off"]),
+    ],
 )
-def test_a_failed_job_of_an_earlier_deploy_is_forgotten_after_one_that_did_all(
-    journal: list[str], systemd: list[list[str]], end: str, told: list[list[str]]
+def test_its_end_is_told_and_a_failed_job_is_forgotten_after_one_that_did_all(
+    journal: list[str],
+    systemd: list[list[str]],
+    end: str,
+    told: list[list[str]],
+    lines: list[str],
 ) -> None:
-    deploys.take(asdict(MINE), iter([f"ended {end}"]))
+    deploys.take(asdict(MINE), iter([f"{end}\n"]))
     assert systemd == told
-
-
-def test_one_that_ends_without_a_word_was_cut_off(journal: list[str]) -> None:
-    deploys.take(asdict(MINE), iter(["\n"]))
-    assert journal == ["anna from laptop: deploy of spark: cut off"]
-
-
-def test_one_that_only_tried_is_not_told(journal: list[str]) -> None:
-    deploys.take(asdict(MINE), iter(["ended \n"]))
-    assert journal == []
+    assert journal == [f"anna from laptop: deploy of spark: {line}" for line in lines]
 
 
 def test_silence_ends_it(journal: list[str], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,34 +219,10 @@ def test_one_that_ended_in_an_exception_is_in_nobodys_way(
     assert len(tries) == 1, "it tried again, and did not give up for one that has ended"
 
 
-def test_one_that_was_killed_is_in_nobodys_way(journal: list[str], path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    killed = {**asdict(MINE), "pid": 1, "start": -1}
-    path.with_suffix(".json").write_text(json.dumps(killed))
-    assert deploys.holder(path) is None
-    assert deploys.take(asdict(YOUNGER), iter(["ended done"])) is None
-    assert journal == ["ben from desktop: rollback of spark: done"]
-
-
-def test_who_looks_takes_no_lock(path: Path) -> None:
-    with deploys.held(MINE, path), file_lock.open_file(path) as file:
-        assert deploys.holder(path) == MINE
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    with file_lock.open_file(path) as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert deploys.holder(path) is None
-
-
 def test_a_lock_that_nobody_took_is_a_fault(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deploys, "_COMING_S", 0.1)
     with pytest.raises(errors.Problem, match="was not taken"):
         deploys.other_than(MINE, path)
-
-
-def test_it_is_said_who_works_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("time.time", lambda: 1012.0)
-    assert str(MINE) == "anna from laptop: deploy of spark, since 12 s"
 
 
 @pytest.fixture
@@ -258,17 +235,13 @@ def returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[str])
         assert deploys.holder(Paths(tmp_path).deploy_lock) == MINE, "nobody else begins meanwhile"
         return subprocess.CompletedProcess(argv, found["code"], "qwen is hot again\n", "")
 
-    def job(names: list[str]) -> dict[str, Unit]:
-        state = {"ActiveState": "active", "SubState": found["sub"]}
-        return {name: a_unit(name, state) for name in names}
-
     monkeypatch.setattr(deploys.runner, "run", run)
-    monkeypatch.setattr(deploys.units, "show", job)
+    monkeypatch.setattr(
+        deploys.units,
+        "show",
+        lambda names: {name: Unit(name, active="active", sub=found["sub"]) for name in names},
+    )
     return found
-
-
-def a_unit(name: str, state: dict[str, str]) -> Unit:
-    return Unit(name, active=state["ActiveState"], sub=state["SubState"])
 
 
 def kept(tmp_path: Path, **more: object) -> None:

@@ -49,22 +49,19 @@ def test_it_is_noted_once_and_stays_as_it_was(paths: layout.Paths) -> None:
     assert again.paths == kept.paths and again.whole
 
 
-def test_a_file_of_others_in_a_folder_of_our_name_is_no_earlier_version(
-    paths: layout.Paths,
+@pytest.mark.parametrize(
+    ("path", "whole"),
+    [("etc/lockstep/my-notes.txt", True), ("usr/local/lib/lockstep/__main__.py", False)],
+    ids=["a file of others", "a program of ours"],
+)
+def test_a_host_that_an_earlier_version_deployed_is_known_by_its_program(
+    paths: layout.Paths, path: str, whole: bool
 ) -> None:
-    (paths.root / "etc/lockstep").mkdir(parents=True)
-    (paths.root / "etc/lockstep/my-notes.txt").touch()
+    (paths.root / path).parent.mkdir(parents=True)
+    (paths.root / path).touch()
     found.note(paths, ASKED)
     kept = found.load(paths)
-    assert kept and kept.whole
-
-
-def test_a_host_that_an_earlier_version_deployed_is_known_as_that(paths: layout.Paths) -> None:
-    (paths.root / "usr/local/lib/lockstep").mkdir(parents=True)
-    (paths.root / "usr/local/lib/lockstep/__main__.py").touch()
-    found.note(paths, ASKED)
-    kept = found.load(paths)
-    assert kept and not kept.whole
+    assert kept and kept.whole is whole
 
 
 def test_the_question_has_every_folder_above_but_none_of_ours() -> None:

@@ -9,10 +9,9 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from a_probe import ask, program
+from a_probe import ask
 
 from lockstep.files import managed_file
 from lockstep.inventory.settings import Settings
@@ -61,7 +60,10 @@ def root(tmp_path: Path) -> Root:
     return Root(tmp_path / "root")
 
 
-def test_nothing_there_is_nobodys(root: Root) -> None:
+def test_nothing_there_is_nobodys_and_what_is_in_our_folders_is_ours(root: Root) -> None:
+    for path in ("/etc/lockstep/targets.json", "/usr/local/lib/lockstep/__main__.py"):
+        root.write(path)
+        assert root.judge().file(path) == ""
     assert root.judge().file(UNIT) == ""
     assert root.judge().folder("/data/models", "0755", "root", "root") == ""
 
@@ -73,31 +75,17 @@ def test_a_file_by_hand_is_its_owners_with_the_day(root: Root) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["/etc/lockstep/targets.json", "/usr/local/lib/lockstep/__main__.py"],
-)
-def test_what_is_in_our_folders_is_ours(root: Root, path: str) -> None:
-    root.write(path)
-    assert root.judge().file(path) == ""
-
-
-@pytest.mark.parametrize(
-    "path",
     [
         "/etc/lockstep-old/x",
         "/data/scripts/lockstep.sh",
         "/usr/local/bin/uv",
         "/etc/default/earlyoom",
         "/etc/netplan/40-cx7.yaml",
-        "/etc/ssl/private/my-lockstep.key",
-        "/etc/nginx/sites-enabled/lockstep.conf",
-        "/etc/letsencrypt/renewal/lockstep.example.com.conf",
-        "/etc/cron.d/lockstep-report",
         "/etc/sudoers.d/lockstep",
-        "/etc/sysctl.d/60-lockstep.conf",
-        "/etc/systemd/system/lockstep-mine.service",
     ],
 )
 def test_a_name_that_only_looks_like_ours_is_not(root: Root, path: str) -> None:
+    """removal/test_plan.py has more of them."""
     root.write(path)
     assert root.judge().file(path).startswith("written ")
 
@@ -214,50 +202,46 @@ def test_a_folder_with_a_script_of_ours_is_ours(root: Root) -> None:
         assert root.judge().folder(path, "0700", USER, GROUP) == ""
 
 
-OTHER = 32 * "0"
-DPKG = f"""
-case "$*" in
-  "--search /etc/default/earlyoom") echo "earlyoom: /etc/default/earlyoom" ;;
-  "--search /usr/lib/systemd/system/ssh.service") echo "openssh-server: x" ;;
-  *Conffiles*) printf ' /etc/default/earlyoom %s\\n' {OTHER} ;;
-  *) exit 1 ;;
-esac
-"""
-# `ssh` is a package's, `sshd` its alias, `vllm` is where a deploy writes it, `none` is not there.
-SYSTEMCTL = """
-shift 3
-first=y
-for unit; do
-  test $first || echo; first=
-  case $unit in
-    ssh*) echo FragmentPath=/usr/lib/systemd/system/ssh.service ;;
-    vllm.service) echo FragmentPath=/etc/systemd/system/vllm.service ;;
-    *) echo FragmentPath= ;;
-  esac
-done
-"""
+SSH = "/usr/lib/systemd/system/ssh.service"
+#: `sshd` is an alias of `ssh`, `vllm` is where a deploy writes it; others are not there.
+FRAGMENTS = {"ssh.service": SSH, "sshd.service": SSH, "vllm.service": UNIT}
+CONFFILES = "dpkg-query --show --showformat=${Conffiles} earlyoom"
+MAIN_PID = "systemctl show --property=MainPID --value -- docker.service"
+CONTAINERS = 'docker ps --format {{.Names}}\t{{.Label "lockstep.unit"}}'
 
 
 @pytest.fixture
-def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program(tmp_path / "bin", "systemctl", SYSTEMCTL)
-    program(tmp_path / "bin", "dpkg-query", DPKG)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+def said(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """What programs print, by their words; others fail."""
+    told = {
+        "dpkg-query --search /etc/default/earlyoom": "earlyoom: /etc/default/earlyoom",
+        f"dpkg-query --search {SSH}": "openssh-server: x",
+        CONFFILES: f" /etc/default/earlyoom {32 * '0'}\n",
+    }
+
+    def run(argv: tuple[str, ...], timeout: float) -> subprocess.CompletedProcess[str]:
+        out = told.get(" ".join(argv))
+        if "--property=FragmentPath" in argv:
+            names = argv[argv.index("--") + 1 :]
+            out = "\n\n".join(f"FragmentPath={FRAGMENTS.get(name, '')}" for name in names)
+        return subprocess.CompletedProcess(argv, int(out is None), out or "", "")
+
+    monkeypatch.setattr(ours.runner, "run", run)
+    return told
 
 
-@pytest.mark.usefixtures("tools")
-def test_a_packages_settings_are_replaced_only_as_shipped(root: Root) -> None:
+def test_a_packages_settings_are_replaced_only_as_shipped(root: Root, said: dict[str, str]) -> None:
     path = "/etc/default/earlyoom"
     root.write(path, "shipped\n")
     assert root.judge().file(path).endswith(f", of {USER}, of package earlyoom")
     shipped = hashlib.md5(b"shipped\n").hexdigest()
-    program(root.folder.parent / "bin", "dpkg-query", DPKG.replace(OTHER, shipped))
+    said[CONFFILES] = f" {path} {shipped}\n"
     assert root.judge().file(path) == ""
     root.write(path, "shipped, and one line of mine\n")
     assert root.judge().file(path)
 
 
-@pytest.mark.usefixtures("tools")
+@pytest.mark.usefixtures("said")
 def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) -> None:
     names = ["ssh.service", "sshd.service", "vllm.service", "none.service"]
     theirs = "/usr/lib/systemd/system/ssh.service, of package openssh-server"
@@ -270,32 +254,25 @@ def test_a_unit_that_comes_from_elsewhere_is_named_with_its_package(root: Root) 
     assert root.judge().units([]) == {}
 
 
-DOCKER: dict[str, Any] = {"label": "lockstep.unit"}
-
-
-@pytest.mark.usefixtures("tools")
-def test_a_restart_of_docker_would_end_the_containers_of_others(root: Root) -> None:
-    folder = root.folder.parent / "bin"
-    rows = r"postgres\t\nopen-webui\topen-webui\nplex\t\n"
-    program(folder, "docker", f"printf '{rows}'")
-    running = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123"})
-    try:
-        program(folder, "systemctl", f"echo {running.pid}")
+def test_a_restart_of_docker_would_end_the_containers_of_others(
+    root: Root, said: dict[str, str]
+) -> None:
+    said[CONTAINERS] = "postgres\t\nopen-webui\topen-webui\nplex\t\n"
+    label, running = "lockstep.unit", {"LOCKSTEP_GENERATION": "0123"}
+    with subprocess.Popen(["sleep", "60"], env=running) as process:
+        said[MAIN_PID] = str(process.pid)
         judge = root.judge()
         theirs = "its restart would end postgres, plex"
-        assert judge.containers(**DOCKER, generation="4567") == theirs
-        assert judge.containers(**DOCKER, generation=None) == theirs
-        assert judge.containers(**DOCKER, generation="0123") == ""
+        assert judge.containers(label, "4567") == judge.containers(label, None) == theirs
+        assert judge.containers(label, "0123") == ""
         # One that does not answer may have others' containers.
-        program(folder, "docker", "exit 1")
-        assert "Docker does not say" in judge.containers(**DOCKER, generation="4567")
-        assert root.judge("unit docker.service").containers(**DOCKER, generation=None) == ""
-    finally:
-        running.kill()
-        running.wait()
+        del said[CONTAINERS]
+        assert "Docker does not say" in judge.containers(label, "4567")
+        assert root.judge("unit docker.service").containers(label, None) == ""
+        process.kill()
     # Docker does not run: nothing of anybody's does.
-    program(folder, "systemctl", "echo 0")
-    assert root.judge().containers(**DOCKER, generation=None) == ""
+    said[MAIN_PID] = "0"
+    assert root.judge().containers(label, None) == ""
 
 
 def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: Root) -> None:
@@ -306,7 +283,7 @@ def test_an_account_is_ours_by_its_home(monkeypatch: pytest.MonkeyPatch, root: R
     assert root.judge().account("root") == ""
 
 
-@pytest.mark.usefixtures("tools")
+@pytest.mark.usefixtures("said")
 def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: Path) -> None:
     path, folder = tmp_path / "launch.sh", tmp_path / "models"
     path.write_text(THEIRS)
@@ -319,10 +296,10 @@ def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: 
         "folders": [{"path": str(folder), "mode": "0755", "owner": USER, "group": GROUP}],
         "accounts": ["root"],
     }
-    found = ask("records.intruders", asked, tmp_path / "bin")
+    found = ask("records.intruders", asked)
     names = [str(path), str(folder), "unit ssh.service", "account root"]
     assert sorted(found) == sorted(names)
-    assert ask("records.intruders", {**asked, "adopt": names}, tmp_path / "bin") == {}
+    assert ask("records.intruders", {**asked, "adopt": names}) == {}
 
 
 def test_the_folders_of_the_deploys_own_are_ours() -> None:

@@ -119,19 +119,24 @@ def test_a_package_and_an_account_that_were_here_stay(
     assert "prometheus" in apt.here and not any(argv[0] == "userdel" for argv in apt.done)
 
 
-def test_one_that_stays_keeps_the_account(
-    apt: Apt, paths: layout.Paths, accounts: list[str]
+@pytest.mark.parametrize(
+    ("beside", "kept"),
+    [
+        ("exporter=prometheus", {"prometheus": ["prometheus", "exporter"]}),
+        # This one makes no account.
+        ("exporter", {}),
+    ],
+)
+def test_one_that_stays_keeps_the_account_that_it_makes(
+    apt: Apt, paths: layout.Paths, accounts: list[str], beside: str, kept: dict[str, list[str]]
 ) -> None:
-    packages.note(paths, ["prometheus=prometheus", "exporter=prometheus"])
+    packages.note(paths, ["prometheus=prometheus", beside])
     apt.here |= {"prometheus", "exporter"}
     accounts.append("prometheus")
     packages.purge(paths, ["prometheus"])
-    kept = packages.load(paths)
-    assert (kept.packages, kept.accounts) == (
-        ["exporter"],
-        {"prometheus": ["prometheus", "exporter"]},
-    )
-    assert not any(argv[0] == "userdel" for argv in apt.done)
+    noted = packages.load(paths)
+    assert (noted.packages, noted.accounts) == (["exporter"], kept)
+    assert (["userdel", "prometheus"] in apt.done) == (kept == {})
 
 
 def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: layout.Paths) -> None:
@@ -143,39 +148,20 @@ def test_one_that_somebody_else_s_package_needs_by_now_stays(apt: Apt, paths: la
     assert {"mine", "jq"} <= apt.here and packages.load(paths).packages == ["jq"]
 
 
-def test_what_came_for_others_goes_also_after_a_run_that_was_cut_off(
+def test_what_apt_refuses_stays_noted_and_what_came_for_it_goes_after_a_run_that_was_cut_off(
     apt: Apt, paths: layout.Paths
 ) -> None:
     packages.note(paths, ["prometheus"])
     apt.here |= {"prometheus", "libjs"}
     apt.fails = True
-    with pytest.raises(errors.Problem):
+    with pytest.raises(errors.Problem, match="purge prometheus libjs failed: E: no"):
         packages.purge(paths, ["prometheus"])
+    assert packages.load(paths).packages == ["prometheus", "libjs"]
     # As far as dpkg came.
     apt.here.remove("prometheus")
     apt.fails = False
     assert packages.purge(paths, packages.load(paths).packages) == ["libjs"]
     assert packages.load(paths).packages == []
-
-
-def test_what_apt_refuses_stays_noted(apt: Apt, paths: layout.Paths) -> None:
-    packages.note(paths, ["prometheus"])
-    apt.here.add("prometheus")
-    apt.fails = True
-    with pytest.raises(errors.Problem, match="purge prometheus failed: E: no"):
-        packages.purge(paths, ["prometheus"])
-    assert packages.load(paths).packages == ["prometheus"]
-
-
-def test_one_that_makes_no_account_does_not_keep_it(
-    apt: Apt, paths: layout.Paths, accounts: list[str]
-) -> None:
-    packages.note(paths, ["prometheus=prometheus", "jq"])
-    apt.here |= {"prometheus", "jq"}
-    accounts.append("prometheus")
-    packages.purge(paths, ["prometheus"])
-    assert apt.done[-1] == ["userdel", "prometheus"]
-    assert packages.load(paths).packages == ["jq"] and packages.load(paths).accounts == {}
 
 
 def test_the_record_of_an_earlier_version_is_understood(paths: layout.Paths) -> None:

@@ -7,12 +7,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from a_restic import open_cheaply
 from lab_servers import until
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.records.restic import Repository
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def _cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_cheaply(monkeypatch)
 
 
 def test_the_policy_forgets_by_tag(tmp_path: Path) -> None:

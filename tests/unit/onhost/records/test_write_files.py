@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import getpass
 import grp
+import io
 import os
 import stat
-import subprocess
+from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from a_probe import take
 from a_spark import spark
 
-from lockstep.files import sent
 from lockstep.inventory.cluster_join import joined
 from lockstep.monitoring.stack import monitoring_files
 from lockstep.onhost.core import atomic
+from lockstep.onhost.records import write_files
 from lockstep.onhost.records.ours import MARK
 from lockstep.units.tls_unit import tls_files
 
@@ -26,17 +26,22 @@ USER = getpass.getuser()
 GROUP = grp.getgrgid(os.getgid()).gr_name
 
 
+class Done(NamedTuple):
+    """A run that has ended: its exit code, and what it said of what is wrong."""
+
+    code: int
+    said: str
+
+
 def write(
-    files: list[dict[str, Any]] = [],  # noqa: B006
-    folders: list[dict[str, Any]] = [],  # noqa: B006
-    remove: list[Path] = [],  # noqa: B006
-    programs: Path | None = None,
-    adopt: list[Path] = [],  # noqa: B006
-    **others: Any,
-) -> subprocess.CompletedProcess[str]:
-    asked = {"files": files, "folders": folders, "remove": [str(path) for path in remove]}
-    asked |= {"adopt": [str(path) for path in adopt], **others}
-    return take(sent.document("records.write_files", asked), programs)
+    *files: dict[str, Any], remove: tuple[Path, ...] = (), adopt: tuple[Path, ...] = (), **more: Any
+) -> Done:
+    """tests/unit/files/test_sent.py and the lab have it sent to a host."""
+    asked = {"files": list(files), "remove": list(map(str, remove)), **more}
+    with redirect_stderr(io.StringIO()) as err, pytest.raises(SystemExit) as ended:
+        write_files.take({**asked, "adopt": list(map(str, adopt))})
+    code = ended.value.code
+    return Done(code, err.getvalue()) if isinstance(code, int) else Done(1, f"{code}\n")
 
 
 def file(path: Path, text: str, check: str | None = None, **others: str) -> dict[str, Any]:
@@ -54,34 +59,25 @@ def mode(path: Path) -> int:
 
 def test_files_are_written_with_their_mode_and_parents(tmp_path: Path) -> None:
     path = tmp_path / "a/b/c"
-    done = write([file(path, "grüße\n", mode="0600")])
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    done = write(file(path, "grüße\n", mode="0600"))
+    assert done == (0, "")
     assert path.read_text() == "grüße\n"
     assert mode(path) == 0o600
     assert names(path.parent) == ["c"]
-
-
-def test_a_reader_of_the_old_file_keeps_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text(OLD)
-    with path.open() as reader:
-        assert write([file(path, "new")]).returncode == 0
-        assert reader.read() == OLD
-    assert path.read_text() == "new"
 
 
 def test_a_link_is_replaced_and_what_it_pointed_at_stays(tmp_path: Path) -> None:
     path, target = tmp_path / "a", tmp_path / "target"
     target.write_text("theirs")
     path.symlink_to(target)
-    assert write([file(path, "ours")], adopt=[path]).returncode == 0
+    assert write(file(path, "ours"), adopt=(path,)).code == 0
     assert (path.is_symlink(), path.read_text(), target.read_text()) == (False, "ours", "theirs")
 
 
 def test_what_a_cut_off_run_left_half_written_is_swept(tmp_path: Path) -> None:
     (tmp_path / ".lockstep-x7").write_text("half")
     (tmp_path / ".lockstep-x8").mkdir()
-    assert write([file(tmp_path / "a", "whole")]).returncode == 0
+    assert write(file(tmp_path / "a", "whole")).code == 0
     assert names(tmp_path) == ["a"]
 
 
@@ -89,7 +85,7 @@ def test_what_a_program_of_ours_is_writing_just_now_is_not_swept(tmp_path: Path)
     live = tmp_path / f"{atomic.unfinished()}x7"
     live.write_text("half")
     (tmp_path / f"{atomic.PREFIX}1-7-of-one-that-was-killed").write_text("half")
-    assert write([file(tmp_path / "a", "whole")]).returncode == 0
+    assert write(file(tmp_path / "a", "whole")).code == 0
     assert names(tmp_path) == [live.name, "a"]
 
 
@@ -98,7 +94,7 @@ def test_folders_get_their_mode_even_where_they_are(tmp_path: Path) -> None:
     there.mkdir(mode=0o700)
     made = {"owner": USER, "group": GROUP, "mode": "0750"}
     folders = [{"path": str(path), **made} for path in (there, tmp_path / "new/deep")]
-    assert write(folders=folders, adopt=[there]).returncode == 0
+    assert write(folders=folders, adopt=(there,)).code == 0
     assert mode(there) == mode(tmp_path / "new/deep") == 0o750
 
 
@@ -106,7 +102,7 @@ def test_removing_what_is_there_and_what_is_not(tmp_path: Path) -> None:
     there, dangling = tmp_path / "there", tmp_path / "dangling"
     there.write_text(OLD)
     dangling.symlink_to("/etc/lockstep/nonexistent")
-    assert write(remove=[there, dangling, tmp_path / "none"]).returncode == 0
+    assert write(remove=(there, dangling, tmp_path / "none")).code == 0
     assert names(tmp_path) == []
 
 
@@ -121,10 +117,10 @@ def test_removing_what_is_there_and_what_is_not(tmp_path: Path) -> None:
 def test_a_failure_is_one_line_and_leaves_nothing_behind(
     tmp_path: Path, wrong: dict[str, str], message: str
 ) -> None:
-    done = write([{**file(tmp_path / "a", "x"), **wrong}])
-    assert done.returncode == 1
-    assert message in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    done = write({**file(tmp_path / "a", "x"), **wrong})
+    assert done.code == 1
+    assert message in done.said
+    assert len(done.said.splitlines()) == 1
     assert names(tmp_path) == []
 
 
@@ -144,40 +140,31 @@ def test_one_refused_file_replaces_nothing(tmp_path: Path, check: str) -> None:
     unit = tmp_path / "good.service"
     for path in (refused, other, unit):
         path.write_text(OLD)
-    done = write(
-        [
-            file(other, "new"),
-            file(refused, text, check),
-            file(unit, UNIT % "/bin/true", "unit"),
-        ]
-    )
-    assert done.returncode == 1
-    assert done.stderr.startswith("refused by its own checker; what was there stays:\n")
-    assert name in done.stderr
-    assert "lockstep-verify" not in done.stderr
+    good = file(unit, UNIT % "/bin/true", "unit")
+    done = write(file(other, "new"), file(refused, text, check), good)
+    assert done.code == 1
+    assert done.said.startswith("refused by its own checker; what was there stays:\n")
+    assert name in done.said
+    assert "lockstep-verify" not in done.said
     assert {path.read_text() for path in (refused, other, unit)} == {OLD}
 
 
 def test_what_every_checker_accepts_is_written(tmp_path: Path) -> None:
-    files = [
+    done = write(
         file(tmp_path / "a.service", UNIT % "/bin/true", "unit"),
         file(tmp_path / "a.sh", "#!/bin/sh\ntrue\n", "shell", mode="0755"),
         file(tmp_path / "a.json", "{}\n", "json"),
         file(tmp_path / "a", "nobody ALL=(root) NOPASSWD: /bin/true\n", "sudoers", mode="0440"),
-    ]
-    done = write(files)
-    assert (done.returncode, done.stderr) == (0, "")
+    )
+    assert done == (0, "")
     assert names(tmp_path) == ["a", "a.json", "a.service", "a.sh"]
 
 
 def test_a_unit_may_start_a_script_that_comes_with_it(tmp_path: Path) -> None:
     script, unit = tmp_path / "scripts/start.sh", tmp_path / "a.service"
-    files = [
-        file(unit, UNIT % script, "unit"),
-        file(script, "#!/bin/sh\ntrue\n", "shell", mode="0755"),
-    ]
-    done = write(files)
-    assert (done.returncode, done.stderr) == (0, "")
+    comes_with_it = file(script, "#!/bin/sh\ntrue\n", "shell", mode="0755")
+    done = write(file(unit, UNIT % script, "unit"), comes_with_it)
+    assert done == (0, "")
     assert unit.exists()
     assert mode(script) == 0o755
 
@@ -187,10 +174,9 @@ def test_a_refused_unit_does_not_get_a_new_text_of_its_script(tmp_path: Path) ->
     script.write_text(f"#!/bin/sh\n{OLD}")
     script.chmod(0o755)
     wrong = (UNIT % script).replace("ExecStart", "ExecStrat")
-    done = write(
-        [file(script, "#!/bin/sh\nnew\n", "shell", mode="0755"), file(unit, wrong, "unit")]
-    )
-    assert done.returncode == 1
+    new = file(script, "#!/bin/sh\nnew\n", "shell", mode="0755")
+    done = write(new, file(unit, wrong, "unit"))
+    assert done.code == 1
     assert script.read_text() == f"#!/bin/sh\n{OLD}"
     assert not unit.exists()
 
@@ -202,12 +188,13 @@ def test_one_thing_of_somebody_elses_in_the_way_keeps_everything_as_it_is(tmp_pa
     folder.mkdir(mode=0o711)
     made = {"owner": USER, "group": GROUP, "mode": "0755"}
     done = write(
-        [file(mine, "new"), file(theirs, "new")],
+        file(mine, "new"),
+        file(theirs, "new"),
         folders=[{"path": str(tmp_path / "new"), **made}, {"path": str(folder), **made}],
         links={str(tmp_path / "link"): "/usr/bin/true"},
     )
-    assert done.returncode == 1
-    first, file_, folder_ = done.stderr.splitlines()
+    assert done.code == 1
+    first, file_, folder_ = done.said.splitlines()
     assert first == "not Lockstep's, and nothing was changed:"
     assert file_.startswith(f"{theirs}: written 20") and file_.endswith(f", of {USER}")
     assert folder_ == f"{folder}: mode 0711, of {USER}:{GROUP}; it would be 0755, of {USER}:{GROUP}"
@@ -221,15 +208,15 @@ def test_nothing_of_somebody_elses_is_removed_and_no_link_of_theirs_replaced(
     theirs, link = tmp_path / "run.sh", tmp_path / "uv"
     theirs.write_text("#!/bin/sh\n")
     link.symlink_to("/opt/mine/uv")
-    assert write(remove=[theirs]).returncode == 1
+    assert write(remove=(theirs,)).code == 1
     done = write(links={str(link): "/usr/local/lib/lockstep/environments/uv/bin/uv"})
-    assert done.stderr.splitlines()[1:] == [f"{link}: a link to /opt/mine/uv"]
+    assert done.said.splitlines()[1:] == [f"{link}: a link to /opt/mine/uv"]
     assert theirs.exists() and str(link.readlink()) == "/opt/mine/uv"
 
 
 def test_a_module_is_compiled_for_those_who_may_write_nothing(tmp_path: Path) -> None:
     module = tmp_path / "module.py"
-    assert write([file(module, "import json\n")]).returncode == 0
+    assert write(file(module, "import json\n")).code == 0
     [compiled] = (tmp_path / "__pycache__").iterdir()
     assert compiled.name.startswith("module.")
 
@@ -239,46 +226,34 @@ def test_a_link_is_made_and_moved(tmp_path: Path) -> None:
     # A run that was cut off left this one.
     (tmp_path / ".lockstep-uv.7").symlink_to("/usr")
     for target in ("/usr/local/lib/lockstep/1", "/usr/local/lib/lockstep/2"):
-        assert write(links={str(link): target}).returncode == 0
+        assert write(links={str(link): target}).code == 0
         assert str(link.readlink()) == target
     assert names(tmp_path) == ["uv"]
-
-
-def test_what_caddy_cannot_read_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("HOME", str(home))
-    (plan,) = joined([spark("spark1", gateway={"bind": "0.0.0.0", "tls": "own"})], "site.py")
-    text = next(each.text for each in tls_files(plan) if each.check == "caddy")
-    path = tmp_path / "Caddyfile"
-    done = write([file(path, text.replace("reverse_proxy", "reverse_poxy"), "caddy")])
-    assert done.returncode == 1 and "unrecognized directive: reverse_poxy" in done.stderr
-    assert not path.exists()
-    done = write([file(path, text, "caddy")])
-    assert (done.returncode, done.stderr) == (0, "")
-    assert path.read_text() == text
-    assert list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
+        ("Caddyfile", ("reverse_proxy", "reverse_poxy")),
         ("prometheus.yml", ("scrape_configs:", "scrape_config:")),
         ("prometheus-rules.yml", ("expr: ", "expr: 7 7 ")),
         ("alertmanager.yml", ("receiver: nobody", "receiver: nowhere")),
     ],
 )
-def test_what_prometheus_and_alertmanager_refuse_is_not_written(
-    tmp_path: Path, name: str, wrong: tuple[str, str]
+def test_what_its_reader_refuses_is_not_written_and_no_home_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, wrong: tuple[str, str]
 ) -> None:
-    (plan,) = joined([spark("spark1", monitoring={"enabled": True})], "site.py")
-    (wanted,) = (each for each in monitoring_files(plan) if each.path.endswith(f"/{name}"))
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    asked = {"gateway": {"bind": "0.0.0.0", "tls": "own"}, "monitoring": {"enabled": True}}
+    (plan,) = joined([spark("spark1", **asked)], "site.py")
+    every = (*tls_files(plan), *monitoring_files(plan))
+    (wanted,) = (each for each in every if each.path.endswith(f"/{name}"))
     path = tmp_path / name
     assert wrong[0] in wanted.text
-    done = write([file(path, wanted.text.replace(*wrong), wanted.check)])
-    assert done.returncode == 1 and "refused by its own checker" in done.stderr
+    done = write(file(path, wanted.text.replace(*wrong), wanted.check))
+    assert done.code == 1 and done.said.startswith("refused by its own checker")
     assert not path.exists()
-    done = write([file(path, wanted.text, wanted.check)])
-    assert (done.returncode, done.stderr) == (0, "")
+    assert write(file(path, wanted.text, wanted.check)) == (0, "")
+    assert path.read_text() == wanted.text and list(home.iterdir()) == []

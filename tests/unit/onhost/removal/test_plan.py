@@ -198,14 +198,6 @@ def test_of_units_with_our_name_those_are_stopped_that_our_files_or_jobs_are(
     ]
 
 
-def test_a_group_of_operators_that_was_there_stays(
-    paths: layout.Paths, accounts: dict[str, Any]
-) -> None:
-    accounts["groups"]["lockstep"] = ["ann"]
-    paths.found.write_text(json.dumps(accounts))
-    assert names(made(paths, accounts=ACCOUNTS, group="lockstep"), "group") == []
-
-
 def test_every_folder_that_systemd_makes_for_our_units_is_known() -> None:
     """Of each template of ours; a folder in one of these needs no name of its own."""
     bases = {"State": "/var/lib", "Cache": "/var/cache", "Runtime": "/run", "Logs": "/var/log"}
@@ -300,33 +292,32 @@ def accounts(paths: layout.Paths, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
     return dict(record)
 
 
-def test_an_account_that_was_there_stays_and_leaves_the_groups_that_a_deploy_put_it_in(
-    paths: layout.Paths, accounts: dict[str, Any]
-) -> None:
-    found = made(paths, accounts=ACCOUNTS, group="lockstep")
-    assert names(found, "account") == ["llm"] and names(found, "group") == ["lockstep"]
-    # Into people somebody else put her, and lockstep goes with all its members.
-    assert names(found, "member") == ["ann of docker"]
-    assert "account gate" in [each.what for each in found.stays]
-
-
-def test_a_member_of_before_stays_one(paths: layout.Paths, accounts: dict[str, Any]) -> None:
-    accounts["accounts"]["ann"] = ["docker"]
-    paths.found.write_text(json.dumps(accounts))
-    assert names(made(paths, accounts=ACCOUNTS, group="lockstep"), "member") == []
-
-
 @pytest.mark.parametrize(
-    ("keep", "leaves"),
-    [(["weights"], ["gate", "twin"]), (["data"], ["llm"]), ([], ["llm", "gate", "twin"])],
+    ("before", "keep", "goes"),
+    [
+        # Into people somebody else put ann, and lockstep goes with all its members.
+        ({}, (), {"account": ["llm"], "group": ["lockstep"], "member": ["ann of docker"]}),
+        ({"ann": ["docker"]}, (), {"account": ["llm"], "group": ["lockstep"], "member": []}),
+        ({"lockstep": ["ann"]}, (), {"group": []}),
+        ({"gate": None, "twin": None}, (), {"account": ["llm", "gate", "twin"]}),
+        ({"gate": None, "twin": None}, ("weights",), {"account": ["gate", "twin"]}),
+        ({"gate": None, "twin": None}, ("data",), {"account": ["llm"]}),
+    ],
 )
-def test_an_account_stays_with_what_is_kept(
-    paths: layout.Paths, accounts: dict[str, Any], keep: tuple[str, ...], leaves: list[str]
+def test_accounts_groups_and_members_that_were_there_or_are_kept_stay(
+    paths: layout.Paths,
+    accounts: dict[str, Any],
+    before: dict[str, Any],
+    keep: tuple[str, ...],
+    goes: dict[str, list[str]],
 ) -> None:
-    accounts["accounts"] |= {"gate": None, "twin": None}
+    for name, was in before.items():
+        accounts["groups" if name == "lockstep" else "accounts"][name] = was
     paths.found.write_text(json.dumps(accounts))
     found = made(paths, keep, accounts=ACCOUNTS, group="lockstep")
-    assert names(found, "account") == leaves
+    assert {kind: names(found, kind) for kind in goes} == goes
+    told = "account gate" in [each.what for each in found.stays]
+    assert told == ("gate" not in names(found, "account"))
 
 
 def test_of_an_earlier_version_the_home_tells_whose_an_account_is(

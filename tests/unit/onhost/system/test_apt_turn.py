@@ -144,15 +144,6 @@ def test_the_holder_is_named_once_a_minute_and_after_thirty_with_what_to_do(
     )
 
 
-def test_one_that_has_a_lock_for_21_minutes_is_waited_for(paths, work, monkeypatch, capsys):
-    clock = Clock()
-    found = apt_turn.Holder("/var/lib/dpkg/lock", 7, "aptd", "")
-    monkeypatch.setattr(apt_turn, "holder", lambda paths: found if clock.now < 21 * 60 else None)
-    monkeypatch.setattr(apt_turn, "time", clock)
-    monkeypatch.setattr(apt_turn, "LOOK_EVERY_S", 1.0)
-    assert apt_turn.main(work().argv, paths) == 0
-
-
 @pytest.mark.parametrize(
     ("process", "unit", "remedy"),
     [

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from a_target import about, tell
 from onhost_fakes import FakeDocker, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import rank_gate, wire_client, wire_server
@@ -20,13 +21,7 @@ from lockstep.onhost.systemd import units
 TWINS = {"enp1s0f0np0": "rocep1s0f0", "enP2p1s0f0np0": "roceP2p1s0f0"}
 MEMBERS = [{"name": f"spark{rank}", "address": f"192.0.2.{rank}"} for rank in (1, 2)]
 PAIR = {"name": "pair", "rank": 0, "port": 7079, "members": MEMBERS, "links": TWINS}
-GLM = {
-    "unit": "vllm-glm.service",
-    "url": "http://127.0.0.1:8000",
-    "model": "glm",
-    "memory_gib": 90.0,
-    "start_timeout_s": 1800,
-}
+GLM = about(unit="vllm-glm.service", model="glm")
 
 
 @pytest.fixture
@@ -34,8 +29,7 @@ def paths(tmp_path: Path) -> layout.Paths:
     """A host that is a member, with both twins of a port and their RDMA devices."""
     targets = {"glm": {**GLM, "cluster": "pair"}, "own": {**GLM, "unit": "vllm-own.service"}}
     paths = host_root(tmp_path, targets)
-    data = json.loads(paths.targets.read_text())
-    paths.targets.write_text(json.dumps({**data, "clusters": {"pair": PAIR}}))
+    tell(paths, clusters={"pair": PAIR})
     for interface, device in TWINS.items():
         (paths.root / "sys/class/net" / interface).mkdir(parents=True)
         (paths.root / "sys/class/infiniband" / device).mkdir(parents=True)
@@ -101,12 +95,9 @@ def test_a_member_refuses_before_anything_is_stopped(paths, monkeypatch):
 
 
 def test_what_a_deploy_of_before_wrote_has_no_links(paths):
-    data = json.loads(paths.targets.read_text())
-    del data["clusters"]["pair"]["links"]
-    paths.targets.write_text(json.dumps(data))
+    tell(paths, clusters={"pair": {key: PAIR[key] for key in PAIR if key != "links"}})
     assert config.load_host(paths.targets).clusters["pair"].links == {}
-    data["clusters"]["pair"]["links"] = ["enp1s0f0np0"]
-    paths.targets.write_text(json.dumps(data))
+    tell(paths, clusters={"pair": {**PAIR, "links": ["enp1s0f0np0"]}})
     with pytest.raises(errors.Problem, match=r"clusters.pair.links must be a mapping; found"):
         config.load_host(paths.targets)
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_probe import ask, program
+from a_probe import program
 
 from lockstep.onhost.core import errors, layout
+from lockstep.onhost.facts import firewall as facts
 from lockstep.onhost.system import firewall
 
 NEW = "table inet lockstep { new }\n"
@@ -50,14 +50,20 @@ class Kernel:
     def asked(self) -> list[str]:
         return self.systemd.read_text().splitlines() if self.systemd.exists() else []
 
+    def read(self) -> Any:
+        """What the reader of a deploy is told."""
+        return facts.read({"kept": str(self.kept), "unit": "lockstep-firewall.service"})
+
 
 @pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     program(tmp_path / "bin", "nft", NFT.format(folder=tmp_path))
     for name in ("systemctl", "systemd-run"):
         program(tmp_path / "bin", name, f'echo "{name} $@" >> {tmp_path}/systemd')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    yield Kernel(tmp_path)
+    found = Kernel(tmp_path)
+    monkeypatch.setattr(layout, "Paths", lambda: found.paths)
+    return found
 
 
 def test_new_rules_are_loaded_with_a_timer_that_takes_them_back(kernel: Kernel) -> None:
@@ -148,12 +154,6 @@ def test_cleared_the_host_is_open(kernel: Kernel) -> None:
     assert kernel.now == ""
 
 
-def read(kernel: Kernel) -> Any:
-    asked = {"kept": str(kernel.kept), "unit": "lockstep-firewall.service"}
-    here = {"layout.Paths()": f"layout.Paths(layout.Path({str(kernel.paths.root)!r}))"}
-    return ask("firewall", asked, kernel.paths.root / "bin", here)
-
-
 def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> None:
     kernel.run("try", "--seconds", "90")
     kernel.run("keep")
@@ -161,17 +161,17 @@ def test_what_was_known_of_the_rules_comes_back_with_them(kernel: Kernel) -> Non
     kernel.run("try", "--seconds", "90")
     kernel.run("back")
     assert kernel.now == NEW
-    assert read(kernel)["live"] is True
+    assert kernel.read()["live"] is True
     kernel.table.write_text(NEW + "accept\n")
     kernel.run("try", "--seconds", "90")
     kernel.run("back")
-    assert read(kernel)["live"] is False
+    assert kernel.read()["live"] is False
 
 
 def test_the_reader_sees_rules_that_somebody_changed_by_hand(kernel: Kernel) -> None:
-    assert (read(kernel)["kept"], read(kernel)["live"]) == (None, False)
+    assert (kernel.read()["kept"], kernel.read()["live"]) == (None, False)
     kernel.run("try", "--seconds", "90")
     kernel.run("keep")
-    assert read(kernel)["live"] is True
+    assert kernel.read()["live"] is True
     kernel.table.write_text(NEW + "accept\n")
-    assert read(kernel)["live"] is False
+    assert kernel.read()["live"] is False

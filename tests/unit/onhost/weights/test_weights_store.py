@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
+import functools
 import hashlib
 import json
 import os
 import shutil
-import ssl
 import threading
 import urllib.parse
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from a_peer import TOKEN, Spark
+from a_peer import Spark, leased
+from local_server import LocalServer, Reply, Seen, refused_address, serving
 
 from lockstep.onhost.core import errors, layout
 from lockstep.onhost.core.progress import Progress, read_back
@@ -36,9 +36,10 @@ FILES = {
 
 
 class Hub:
-    """A Hugging Face endpoint: resolve URLs."""
+    """A Hugging Face endpoint: resolve URLs; `redirect_to` is where their content is then."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: LocalServer) -> None:
+        self.url = server.url
         self.requests: list[tuple[str, str | None]] = []
         self.tokens: list[str | None] = []
         self.redirect_to: str | None = None
@@ -46,61 +47,47 @@ class Hub:
         self.cut: dict[str, list[int]] = {}
         self.status = 200
         self.error_code = ""
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                outer._serve(self)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for model, files in FILES.items():
+            repository, _, revision = model.rpartition("/")
+            for path, body in files.items():
+                answer = functools.partial(self._answer, path, body)
+                server.answers[f"/{repository}/resolve/{revision}/{path}"] = answer
 
     def gets(self) -> list[str]:
         return sorted(path for path, _ in self.requests)
 
-    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
-        parts = handler.path.lstrip("/").split("/")
-        path, range_ = "/".join(parts[4:]), handler.headers.get("Range")
+    def _answer(self, path: str, body: bytes, seen: Seen) -> Reply:
+        range_ = seen.headers.get("Range")
         self.requests.append((path, range_))
-        self.tokens.append(handler.headers.get("Authorization"))
-        model = "/".join([*parts[:2], parts[3]])
-        body = FILES.get(model, {}).get(path)
-        if body is None or self.status != 200:
-            handler.send_response(404 if self.status == 200 else self.status)
-            if self.error_code:
-                handler.send_header("X-Error-Code", self.error_code)
-            handler.send_header("Content-Length", "0")
-            handler.end_headers()
-            return
+        self.tokens.append(seen.headers.get("Authorization"))
+        if self.status != 200:
+            return Reply(b"", self.status, {"X-Error-Code": self.error_code})
+        if self.redirect_to:
+            return Reply(b"", 302, {"Location": f"{self.redirect_to}{seen.path}"})
         if self.spoil.get(path, 0):
             self.spoil[path] -= 1
             body = bytes(len(body))
         start = int(range_.removeprefix("bytes=").rstrip("-").split("-")[0]) if range_ else 0
-        status = 206 if range_ else 200
-        handler.send_response(302 if self.redirect_to else status)
-        if self.redirect_to:
-            handler.send_header("Location", f"{self.redirect_to}{handler.path}")
-        handler.send_header("Content-Length", str(len(body) - start))
+        headers = {"Content-Length": str(len(body) - start)}
         if range_:
-            handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
-        handler.end_headers()
+            headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
         cuts = self.cut.get(path, [])
-        handler.wfile.write(body[start:][: cuts.pop(0) if cuts else None])
+        part = body[start:][: cuts.pop(0) if cuts else None]
+        return Reply(part, 206 if range_ else 200, headers)
 
 
 @pytest.fixture
-def hub():
-    hub = Hub()
-    yield hub
-    hub.close()
+def hub() -> Iterator[Hub]:
+    with serving({}) as server:
+        yield Hub(server)
+
+
+@pytest.fixture
+def elsewhere(hub: Hub) -> Iterator[Hub]:
+    """Another server, which has what the hub is asked for."""
+    with serving({}) as server:
+        hub.redirect_to = server.url.replace("127.0.0.1", "localhost")
+        yield Hub(server)
 
 
 @pytest.fixture
@@ -179,6 +166,10 @@ def test_a_fetch_brings_it_to_complete_and_a_second_one_asks_nobody(spec, hub, c
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "weights org/small: 0 of 3 files, 0.00 of 2.10 MB, from 127.0.0.1"
     assert said[-1].startswith("weights org/small: complete at /")
+    # Each blob has the name that the lock gives it.
+    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
+    blobs = snapshot(spec).parent.parent / "blobs"
+    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
 
     hub.requests.clear()
     assert fetch(spec) == 0
@@ -205,27 +196,20 @@ def test_small_files_alone_promise_no_checkpoint_that_is_whole(spec, hub, monkey
     assert state(spec)["state"] == "complete"
 
 
-def test_the_engine_gets_a_folder_with_own_and_borrowed_files(spec, tmp_path):
+def test_the_engine_gets_a_folder_with_own_and_borrowed_files_at_any_mount_point(spec, tmp_path):
     fetch(spec)
-
     merged = tmp_path / f"huggingface/lockstep-merged/org--small/{REVISION}"
     assert state(spec)["path"] == str(merged)
+    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
+
+    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
+    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
     files = {
         str(path.relative_to(merged)): path.read_bytes()
         for path in merged.rglob("*")
         if path.is_file()
     }
     assert files == {**FILES[f"org/small/{REVISION}"], **FILES[f"org/base/{BASE_REVISION}"]}
-    assert not (snapshot(spec) / "config.json").exists(), "the snapshot stays as upstream made it"
-
-
-def test_the_merged_folder_works_under_another_mount_point(spec, tmp_path):
-    fetch(spec)
-    (tmp_path / "huggingface").rename(tmp_path / "elsewhere")
-
-    merged = tmp_path / f"elsewhere/lockstep-merged/org--small/{REVISION}"
-    assert (merged / "config.json").read_bytes() == b'{"base": true}'
-    assert (merged / "original/params.json").read_bytes() == b"{}"
 
 
 def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp_path):
@@ -238,78 +222,72 @@ def test_an_offline_engine_that_asks_for_main_gets_the_pinned_revision(spec, tmp
     assert Path(path) == snapshot(spec)
 
 
-def test_a_truncated_file_is_found_without_reading_and_fetched_again(spec, hub, capsys):
-    fetch(spec)
-    blob = (snapshot(spec) / "model-00001.safetensors").resolve()
-    os.truncate(blob, 100)
-    assert state(spec)["wrong_size"] == ["model-00001.safetensors"]
-
-    hub.requests.clear()
-    assert fetch(spec) == 0
-    assert hub.gets() == ["model-00001.safetensors"]
-    assert state(spec)["state"] == "complete"
-    assert "1 corrupt files: model-00001.safetensors; fetching them" in capsys.readouterr().out
+def truncated(link: Path) -> None:
+    os.truncate(link.resolve(), 100)
 
 
-def test_a_truncated_file_whose_link_is_gone_is_fetched_again(spec, hub):
+def truncated_and_unlinked(link: Path) -> None:
+    truncated(link)
+    link.unlink()
+
+
+def changed(link: Path) -> None:
+    link.resolve().write_bytes(bytes(len(WEIGHTS)))
+    os.utime(link.resolve(), ns=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("harm", "found"),
+    [(truncated, "wrong_size"), (truncated_and_unlinked, "missing"), (changed, "unverified")],
+)
+def test_a_file_that_was_harmed_is_found_without_reading_and_fetched_again(
+    spec, hub, capsys, harm, found
+):
     fetch(spec)
     link = snapshot(spec) / "model-00001.safetensors"
-    os.truncate(link.resolve(), 100)
-    link.unlink()
-    fetch(spec)
-    assert link.read_bytes() == WEIGHTS
-
-
-def test_a_file_changed_in_place_is_read_again_and_repaired(spec, hub):
-    fetch(spec)
-    blob = (snapshot(spec) / "model-00002.safetensors").resolve()
-    blob.write_bytes(bytes(len(WEIGHTS)))
-    os.utime(blob, ns=(1, 1))
-    assert state(spec)["unverified"] == ["model-00002.safetensors"]
+    harm(link)
+    assert state(spec)[found] == [link.name]
 
     hub.requests.clear()
     assert fetch(spec) == 0
-    assert hub.gets() == ["model-00002.safetensors"]
-    assert (snapshot(spec) / "model-00002.safetensors").read_bytes() == WEIGHTS[::-1]
-
-
-def test_a_download_that_arrived_corrupt_is_fetched_again_once(spec, hub, capsys):
-    hub.spoil["model-00001.safetensors"] = 1
-
-    assert fetch(spec) == 0
-    assert hub.gets().count("model-00001.safetensors") == 2
-    assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
-
-
-def test_a_source_that_is_corrupt_itself_is_given_up_with_a_remedy(spec, hub):
-    hub.spoil["model-00001.safetensors"] = 9
-
-    with pytest.raises(errors.Problem, match=r"also after fetching it again\. Remedy: check"):
-        fetch(spec)
-    assert hub.gets().count("model-00001.safetensors") == 2
-    assert state(spec)["missing"][0] == "model-00001.safetensors", "it is thrown away"
+    assert hub.gets() == [link.name]
+    assert link.read_bytes() == WEIGHTS
+    assert state(spec)["state"] == "complete"
+    said = capsys.readouterr().out
+    assert found != "wrong_size" or f"1 corrupt files: {link.name}; fetching them" in said
 
 
 @pytest.mark.parametrize(
     ("path", "shown"),
     [
+        ("model-00001.safetensors", r"org/small@a{12} model-00001\.safetensors"),
         ("original/params.json", r"org/small@a{12} original/params\.json"),
         ("config.json", r"org/base@b{12} config\.json"),
     ],
+    ids=["large", "small", "borrowed"],
 )
-def test_small_and_borrowed_files_are_held_to_the_lock_too(spec, hub, capsys, path, shown):
+def test_what_came_corrupt_is_fetched_again_once_and_then_given_up_with_a_remedy(
+    spec, hub, capsys, path, shown
+):
     hub.spoil[path] = 1
     assert fetch(spec) == 0
-    assert "fetching it again" in capsys.readouterr().out
+    assert hub.gets().count(path) == 2
+    assert "what came is not what its hash says; fetching it again" in capsys.readouterr().out
     assert state(spec)["state"] == "complete"
 
     known = weights_spec.parse(spec.read_text())
     shutil.rmtree(known.cache_dir)
+    hub.requests.clear()
     hub.spoil[path] = 9
-    with pytest.raises(errors.Problem, match=rf"{shown}: corrupt, also .* the source {hub.url}"):
+    remedy = (
+        rf"{shown}: corrupt, also after fetching it again\. Remedy: check .* the source {hub.url}"
+    )
+    with pytest.raises(errors.Problem, match=remedy):
         fetch(spec)
+    assert hub.gets().count(path) == 2
+    # It is thrown away.
     assert not list(known.cache_dir.glob(f"models--*/snapshots/*/{path}"))
-    assert bytes(2) not in [blob.read_bytes() for blob in known.cache_dir.glob("*/blobs/*")]
+    assert all(any(blob.read_bytes()) for blob in known.cache_dir.glob("*/blobs/*"))
 
 
 def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, hub, tmp_path):
@@ -325,13 +303,6 @@ def test_a_small_or_borrowed_file_that_was_changed_is_named_and_repaired(spec, h
     assert hub.gets() == ["config.json", "original/params.json"]
     assert (merged / "original/params.json").read_bytes() == b"{}"
     assert (merged / "config.json").read_bytes() == b'{"base": true}'
-
-
-def test_blobs_have_the_names_that_the_lock_gives_them(spec):
-    assert fetch(spec) == 0
-    blobs = snapshot(spec).parent.parent / "blobs"
-    names = [file.get("sha256") or file["blob"] for file in pinned(f"org/small/{REVISION}")]
-    assert sorted(path.name for path in blobs.iterdir()) == sorted(names)
 
 
 def test_verified_files_are_never_read_twice(spec, monkeypatch):
@@ -359,61 +330,42 @@ def test_a_connection_that_breaks_goes_on_where_it_broke(spec, hub, monkeypatch)
     assert state(spec)["state"] == "complete"
 
 
-def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, tmp_path):
-    elsewhere = Hub()
-    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+def test_the_token_is_sent_to_the_hub_and_to_no_other_host(spec, hub, elsewhere, tmp_path):
     (tmp_path / "token").write_text("hf_s3cret\n")
 
-    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
-    elsewhere.close()
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
     assert set(hub.tokens) == {"Bearer hf_s3cret"}
     assert len(elsewhere.tokens) == 4
     assert set(elsewhere.tokens) == {None}
 
 
-def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(spec, hub, tmp_path, capsys):
-    elsewhere = Hub()
-    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+def test_a_mirrors_login_is_sent_to_the_mirror_alone_and_shown_nowhere(
+    spec, hub, elsewhere, tmp_path, capsys
+):
     text = spec.read_text().replace("http://", "http://anna:g%40heim@")
     spec.write_text(text)
     (tmp_path / "token").write_text("hf_s3cret\n")
 
-    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
     assert set(hub.tokens) == {"Basic " + base64.b64encode(b"anna:g@heim").decode()}
     assert set(elsewhere.tokens) == {None}
-    elsewhere.close()
 
     shutil.rmtree(weights_spec.parse(text).cache_dir)
     hub.redirect_to, hub.status = None, 401
     with pytest.raises(errors.Problem, match=rf"{hub.url} refuses the login \(HTTP 401\)") as found:
         fetch(spec)
     assert found.value.code == 3
-    hub.close()
     said = capsys.readouterr()
     assert "heim" not in f"{found.value}{said}"
 
 
-def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, tmp_path):
-    elsewhere = Hub()
-    hub.redirect_to = elsewhere.url.replace("127.0.0.1", "localhost")
+def test_a_redirect_of_the_transfer_itself_loses_the_token_too(hub, elsewhere, tmp_path):
     url = f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json"
     source = download.Source(url, None, {"Authorization": "Bearer hf_s3cret"})
 
     download.download(lambda: source, tmp_path / "config.json", CONFIG)
-    elsewhere.close()
     assert (tmp_path / "config.json").read_bytes() == b'{"base": true}'
     assert (hub.tokens, elsewhere.tokens) == (["Bearer hf_s3cret"], [None])
-
-
-def test_the_certificates_are_read_once_for_all_requests(hub, tmp_path, monkeypatch):
-    read = []
-    create = ssl.create_default_context
-    monkeypatch.setattr(ssl, "create_default_context", lambda: read.append(1) or create())
-    download._certificates.cache_clear()
-    source = download.Source(f"{hub.url}/org/base/resolve/{BASE_REVISION}/config.json", None, {})
-    for name in ("first", "second"):
-        download.download(lambda: source, tmp_path / name, CONFIG)
-    assert len(read) == 1
 
 
 def test_a_partial_download_is_resumed(spec, hub):
@@ -448,8 +400,7 @@ def test_a_hub_that_refuses_is_explained(spec, hub, monkeypatch, status, error_c
 
 def test_a_hub_that_is_down_is_explained(spec, hub, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
-    hub.close()
-
+    spec.write_text(spec.read_text().replace(hub.url, f"http://{refused_address()}"))
     with pytest.raises(errors.Problem, match="check network and proxy"):
         fetch(spec)
 
@@ -552,13 +503,13 @@ def test_a_wrong_specification_names_key_and_allowed(spec, change, words):
 
 
 def test_a_token_file_that_is_not_there_means_no_token(spec, hub, tmp_path):
-    assert fetch_weights.main([str(spec), "--token-file", str(tmp_path / "token")]) == 0
+    assert fetch(spec, "--token-file", str(tmp_path / "token")) == 0
     assert set(hub.tokens) == {None}
 
 
 def test_a_token_file_that_cannot_be_read_is_named(spec, tmp_path):
     with pytest.raises(errors.Problem, match="Is a directory") as problem:
-        fetch_weights.main([str(spec), "--token-file", str(tmp_path)])
+        fetch(spec, "--token-file", str(tmp_path))
     assert problem.value.code == 2
 
 
@@ -568,9 +519,7 @@ def test_a_host_whose_peer_has_everything_asks_the_hub_for_nothing(tmp_path, spe
         for path, body in files.items():
             peer.has(body, hash_of(path, body).popitem()[1])
     here = layout.Paths(tmp_path / "spark2")
-    (peer_client.folder(here)).mkdir(parents=True)
-    lease = {"token": TOKEN, "peers": [dataclasses.asdict(peer.as_peer())]}
-    (peer_client.folder(here) / "0.client.json").write_text(json.dumps(lease))
+    leased(here, peer.as_peer())
     try:
         assert fetch_weights.main([str(spec)], here) == 0
     finally:
