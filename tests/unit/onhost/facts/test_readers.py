@@ -118,10 +118,15 @@ def test_files_never_sends_a_private_text(tmp_path: Path) -> None:
 @pytest.fixture
 def running() -> Iterator[str]:
     """A process of a generation, by its number."""
-    process = subprocess.Popen(["sleep", "60"], env={"LOCKSTEP_GENERATION": "0123456789abcdef"})
-    yield str(process.pid)
-    process.kill()
-    process.wait()
+    variables = {"LOCKSTEP_GENERATION": "0123456789abcdef"}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(["cat"], env=variables, bufsize=0, **pipes) as process:
+        assert process.stdin and process.stdout
+        # The kernel shows the variables a moment after the program has begun.
+        process.stdin.write(b".")
+        assert process.stdout.read(1)
+        yield str(process.pid)
+        process.kill()
 
 
 def test_units_answers_state_generation_and_boot_links(
