@@ -460,7 +460,7 @@ class Switch:
         What has no limit can be cancelled: Cancelled, and systemd goes on with it.
         """
         began = time.monotonic()
-        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        with runner.start(argv) as process:
             while True:
                 try:
                     if not limit_s:

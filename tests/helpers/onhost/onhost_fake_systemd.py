@@ -1,8 +1,8 @@
 """A make-believe systemd: unit states are dicts in files of $FAKE_SYSTEMD, jobs are real processes.
 
 onhost_fakes.FakeSystemd names it systemctl, systemd-run, journalctl and sudo for the programs that
-a test starts, and answers a test's own process without another one. What `systemctl show` says of
-a unit stands in a file beside its state, for SHOW. What few calls need is imported late.
+a test starts, and answers a test's own process without another one. What few calls need is
+imported late.
 """
 
 import os
@@ -15,35 +15,18 @@ HERE = {}
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
 
 
-#: By far the most frequent question, answered in a fraction of Python's start.
-SHOW = """\
-#!/bin/sh
-test "$1" = show || exec "$FAKE_SYSTEMD/bin/systemctl.py" "$@"
-between=
-for name; do
-  case $name in show | -*) continue ;; esac
-  printf "$between"
-  between='\\n'
-  file=$FAKE_SYSTEMD/$name.show
-  test -e "$file" || { printf 'Id=%s\\n' "$name" && file=$FAKE_SYSTEMD/.show; }
-  while IFS= read -r line; do printf '%s\\n' "$line"; done <"$file"
-done
-"""
-
-
 def shown(fields):
     """What `systemctl show` prints of these."""
     return "".join(f"{key}={value}\n" for key, value in fields.items())
 
 
 def write(folder, name, state):
-    """Keep a unit's state, and what is shown of it."""
-    for suffix, text in (("state", repr(state)), ("show", shown({"Id": name, **state}))):
-        # Tests write it from several threads as well.
-        new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
-        with open(new, "w") as file:
-            file.write(text)
-        os.rename(new, f"{folder}/{name}.{suffix}")
+    """Keep a unit's state."""
+    # Tests write it from several threads as well.
+    new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
+    with open(new, "w") as file:
+        file.write(repr(state))
+    os.rename(new, f"{folder}/{name}.state")
 
 
 def text_of(path):
@@ -117,7 +100,6 @@ def stop(name):
         sys.exit(state["stop_fails"])
     if state.get("transient"):
         os.unlink(f"{folder()}/{name}.state")
-        os.unlink(f"{folder()}/{name}.show")
     elif state["LoadState"] == "loaded":
         set_state(name, "inactive", "dead")
 
