@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from lockstep.onhost.core import errors, runner
+from lockstep.onhost.core import clock, errors, runner
 from lockstep.onhost.engine import log_phases
 
 # One line per few seconds: an engine's log must not push the phone's screen away.
@@ -42,6 +41,6 @@ class JournalTail:
         for line in self._process.stdout:
             text = log_phases.phase(line)
             own = "lockstep " in line
-            if text and text != said and (own or time.monotonic() - spoke >= _PHASE_EVERY_S):
-                said, spoke = text, time.monotonic()
+            if text and text != said and (own or clock.now() - spoke >= _PHASE_EVERY_S):
+                said, spoke = text, clock.now()
                 self._say(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from a_target import about
 from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import config
@@ -18,10 +19,7 @@ class HotSpark:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch, **more: object) -> None:
         self.engine = FakeEngine()
-        self.target = {
-            **{"unit": UNIT, "url": self.engine.url, "model": "qwen"},
-            **{"memory_gib": 67.0, "start_timeout_s": 1800, **more},
-        }
+        self.target = about(unit=UNIT, url=self.engine.url, **more)
         self.paths = host_root(folder / "root", {"qwen": self.target})
         self.systemd = FakeSystemd(folder / "systemd", patch)
         self.hot(pid=7)

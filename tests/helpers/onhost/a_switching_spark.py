@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import onhost_fake_systemd
+from a_target import about
 from fork import Fork
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
 
@@ -30,9 +31,8 @@ class SwitchingSpark:
 
     def __init__(self, folder: Path, monkeypatch) -> None:
         self.engine = FakeEngine()
-        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
-        base["engine_url"] = self.engine.url
-        self.targets = {name: {**base, "unit": unit} for name, unit in UNITS.items()}
+        where = {"url": self.engine.url, "engine_url": self.engine.url, "start_timeout_s": 60}
+        self.targets = {name: about(unit=unit, **where) for name, unit in UNITS.items()}
         self.targets["qwen"]["fallback"] = "spare"
         self.paths = host_root(folder / "root", self.targets)
         self.systemd = FakeSystemd(folder / "systemd", monkeypatch)

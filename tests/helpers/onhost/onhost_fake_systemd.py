@@ -9,6 +9,12 @@ import os
 import sys
 import time
 from _thread import get_ident
+from contextvars import ContextVar
+
+#: Whose thread asks, if this process is of several hosts (`a_process.Process`).
+PROCESS = ContextVar("PROCESS", default=None)
+#: The programs' clock, where it can be imported.
+clock = None
 
 #: Argument list that starts a program → its `main` in this process, which may be forked instead.
 HERE = {}
@@ -41,7 +47,8 @@ def read(folder, name):
 
 def folder():
     """Where the units are that this process asks about."""
-    return os.environ["FAKE_SYSTEMD"]
+    mine = PROCESS.get()
+    return mine.systemd if mine else os.environ["FAKE_SYSTEMD"]
 
 
 def load(name):
@@ -54,6 +61,11 @@ def load(name):
 def set_state(name, active, sub, **more):
     state = {**load(name), "ActiveState": active, "SubState": sub, **more}
     write(folder(), name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
+
+
+def takes_time(name):
+    """Whether a unit's next start ends later than it begins."""
+    return "on_start" in load(name)
 
 
 def start(name, err):
@@ -81,16 +93,24 @@ def start(name, err):
     return 1
 
 
-def stopped_meanwhile(name, argv):
-    """Run a part of the start; a stop ends it, as systemd does."""
+def stopped_meanwhile(name, part):
+    """Run a part of the start, or let it take so many seconds; a stop ends it, as systemd does."""
     import subprocess
 
-    with subprocess.Popen(argv) as part:
-        while part.poll() is None:
+    until, process = None, None
+    if isinstance(part, list):
+        process = subprocess.Popen(part)
+    else:
+        until = clock.now() + part
+    try:
+        while process.poll() is None if process else clock.now() < until:
             if load(name)["ActiveState"] == "inactive":
-                part.kill()
                 return True
-            time.sleep(0.02)
+            clock.sleep(0.02)
+    finally:
+        if process:
+            process.kill()
+            process.wait()
     return False
 
 
@@ -132,6 +152,12 @@ def run_work(work, **streams):
 
     streams["stdin"] = subprocess.DEVNULL
     start = next((each for each in HERE if tuple(work[: len(each)]) == each), None)
+    if mine := PROCESS.get():
+        if work[0] == "/bin/sh":
+            # What finishes a switch that was cut off.
+            return run_work(work[4:], **streams) if os.path.exists(work[3]) else 0
+        PROCESS.set(mine.another(streams["stdout"]))
+        return HERE[start](work[len(start) :])
     if start:
         from fork import Fork
 
@@ -139,9 +165,26 @@ def run_work(work, **streams):
     return subprocess.run(work, **streams).returncode
 
 
-def systemd_run(argv, out, err):
-    import shlex
+def forked(do):
+    """Have something done by a process that nobody waits for."""
+    if os.fork():
+        return
+    os.setsid()
+    # Whoever waits for the end of our output must not wait for the work.
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    do()
+    os._exit(0)
 
+
+def threaded(do):
+    """The same where this process is of several hosts."""
+    import threading
+
+    threading.Thread(target=do, daemon=True).start()
+
+
+def systemd_run(argv, out, err):
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
     if "--wait" in options:
@@ -153,17 +196,20 @@ def systemd_run(argv, out, err):
         sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
     write(folder(), name, {**state, "ActiveState": "active", "SubState": "running"})
+    begin = threaded if PROCESS.get() else forked
+    begin(lambda: run_unit(name, work, properties))
+    return 0
+
+
+def run_unit(name, work, properties):
+    """Run a transient unit to its end."""
+    import shlex
+
     log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")
-    if os.fork():
-        return 0
-    os.setsid()
-    # Whoever waits for the end of our output must not wait for the work.
-    for descriptor in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     with open(log, "a") as stream:
         code = run_work(work, stdout=stream, stderr=stream)
     if load(name)["LoadState"] != "loaded":
-        os._exit(0)
+        return
     if "ExecStopPost" in properties:
         set_state(name, "deactivating", "stop-post")
         with open(log, "a") as stream:
@@ -181,7 +227,6 @@ def systemd_run(argv, out, err):
             ExecMainCode=how[0],
             ExecMainStatus=str(how[1]),
         )
-    os._exit(0)
 
 
 def journalctl(argv, out, err):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import socketserver
@@ -22,7 +23,7 @@ from typing import IO
 import onhost_fake_systemd
 from fork import Fork
 
-from lockstep.onhost.core import layout, runner
+from lockstep.onhost.core import clock, layout, runner
 from lockstep.onhost.docker import container_group
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -139,6 +140,7 @@ def let_the_kernel_kill(monkeypatch) -> list[str]:
     return killed
 
 
+onhost_fake_systemd.clock = clock
 _start_program = runner.start
 
 
@@ -149,7 +151,7 @@ def _start(
     name, *words = argv
     if name not in onhost_fake_systemd.PROGRAMS:
         return _start_program(argv, env, stderr)
-    if name == "systemd-run":
+    if name == "systemd-run" and not onhost_fake_systemd.PROCESS.get():
         # What it starts goes on when it has ended.
         pipe = subprocess.PIPE
         return Fork(partial(_answer, name, words), stdout=pipe, stderr=pipe, text=True)
@@ -174,7 +176,7 @@ class _Here:
         self.args, self.returncode = list(argv), -1
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         self._ended = threading.Event()
-        if argv[1] == "start":
+        if argv[1] == "start" and any(map(onhost_fake_systemd.takes_time, argv[2:])):
             threading.Thread(target=self._run, daemon=True).start()
         else:
             self._run()
@@ -187,9 +189,12 @@ class _Here:
         self.stdout.seek(0)
         self._ended.set()
 
-    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
-        if not self._ended.wait(timeout):
-            raise subprocess.TimeoutExpired(self.args, timeout or 0)
+    def communicate(self, timeout: float = math.inf) -> tuple[str, str]:
+        until = clock.now() + timeout
+        while not self._ended.is_set():
+            if clock.now() >= until:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            clock.sleep(0.02)
         return self.stdout.getvalue(), self.stderr.getvalue()
 
     def kill(self) -> None:
@@ -236,7 +241,7 @@ class FakeSystemd:
         `start_ok` (default true) decides the start, or `starts_with` (path, text): whether that
         file holds that text; `stop_fails` what a refused stop says;
         `journal` are the lines it logs, `late` those that are there after `journalctl --sync`
-        only; `on_start` is a command run as part of the start.
+        only; `on_start` is a command run as part of the start, or the seconds that it takes.
         """
         base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
         onhost_fake_systemd.write(self.folder, name, {**base, **fields})

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from a_cluster import GLM, LIMIT_S, OWN, SPARE, cluster_of, until
+from a_cluster import GLM, OWN, SPARE, cluster_of
+from lab_servers import until
 
 from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
 from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import switches
 from lockstep.onhost.switching import cancellation
-
-pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
@@ -30,7 +28,7 @@ def hot_everywhere(pair) -> list[list[str]]:
 
 def one_rank_up(pair, seconds: int = 30):
     """A switch whose rank 0 loads for so long, and whose rank 1 is up."""
-    pair[0].systemd.unit(GLM, on_start=["sleep", str(seconds)])
+    pair[0].systemd.unit(GLM, on_start=seconds)
     work = pair[0].switch_begun("glm")
     until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
     return work
@@ -62,7 +60,7 @@ def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
 
     cancellation.ask(pair[0].paths, "ben", restore=True)
 
-    out, _ = work.communicate(timeout=LIMIT_S)
+    out = work.said()
     assert work.returncode == errors.EXIT_CANCELLED, out
     assert hot_everywhere(pair) == [[], ["own"]]
     assert out.splitlines()[-1] == "the switch to glm was cancelled; hot again: own on spark2"
@@ -75,7 +73,7 @@ def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
 
     cancellation.ask(pair[0].paths, "ben", restore=False)
 
-    out, _ = work.communicate(timeout=LIMIT_S)
+    out = work.said()
     assert work.returncode == errors.EXIT_CANCELLED, out
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
@@ -205,7 +203,7 @@ def test_a_member_that_is_switching_is_named_and_left_alone(pair):
 
 def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
     begun = [pair[0].switch_begun("glm"), pair[1].switch_begun("none")]
-    outs = [work.communicate(timeout=LIMIT_S)[0] for work in begun]
+    outs = [work.said() for work in begun]
 
     # The second one may still find the first at work after its last attempt.
     assert sorted(work.returncode for work in begun) in ([0, 0], [0, 75]), outs
@@ -220,7 +218,7 @@ def test_a_group_that_starts_while_another_switch_is_planned_is_ended_as_a_whole
     group = group_switch(pair[1], "ben")
     begun = []
     after_the_first_plan(group, monkeypatch, lambda: begun.append(pair[0].switch("glm")))
-    assert (group.none() if wanted == "none" else group.to(wanted)) == 0
+    assert pair[1].do(group.none if wanted == "none" else lambda: group.to(wanted)) == 0
     assert begun[0][0] == 0, begun
     assert hot_everywhere(pair) == after
     assert [spark.group.state for spark in pair] == ["stopped", "stopped"]
@@ -235,7 +233,7 @@ def test_what_somebody_else_made_hot_meanwhile_is_not_started_again(pair, monkey
         runs.extend(spark.group.run for spark in pair)
 
     after_the_first_plan(group, monkeypatch, somebody_else)
-    assert group.to("glm") == 0
+    assert pair[1].do(lambda: group.to("glm")) == 0
     assert "glm is hot already" in said[-1]
     assert hot_everywhere(pair) == [["glm"], ["glm"]]
     assert [(spark.group.state, spark.group.run) for spark in pair] == [
@@ -255,7 +253,7 @@ def test_a_group_that_starts_before_a_switch_of_one_host_has_its_lock_is_ended_a
         return len(asked) > 1 and concerns(*words)
 
     monkeypatch.setattr(cluster_plan, "concerns", not_yet)
-    assert switch_sh.main(["--worker", "own", "ben"], pair[1].paths) == 0
+    assert pair[1].switch("own")[0] == 0
     assert hot_everywhere(pair) == [[], ["own"]]
 
 
@@ -263,7 +261,7 @@ def test_what_was_switched_off_meanwhile_is_not_started_again_by_the_watch(pair)
     pair[1].switch("glm")
     pair[1].switch("none")
     with pytest.raises(errors.Problem, match="not started again: alice switched to none on spark2"):
-        group_switch(pair[0], cluster_groups.WATCH).to("glm")
+        pair[0].do(lambda: group_switch(pair[0], cluster_groups.WATCH).to("glm"))
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
 
@@ -336,7 +334,7 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     # Until then the end would be that of the start itself.
     until(lambda: not pair[1].said()["busy"], "rank 1 has started well")
     pair[1].systemd.unit(GLM)
-    out, _ = work.communicate(timeout=LIMIT_S)
+    out = work.said()
 
     assert work.returncode == 1, out
     assert "it ended by itself" in out
@@ -349,13 +347,11 @@ def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
     until(lambda: pair[1].hot() == ["own"], "the second member has its model again")
     until(lambda: not any(spark.paths.joined.exists() for spark in pair), "both let go")
     assert pair[0].hot() == []
-    work.wait()
 
 
 def test_systemd_has_a_killed_switch_undone_at_once(pair):
     work = one_rank_up(pair)
     work.kill()
-    work.wait()
     assert pair[0].switch("--finish", "")[0] == 0
     assert pair[1].hot() == ["own"]
     assert not any(spark.paths.joined.exists() for spark in pair)
@@ -363,11 +359,10 @@ def test_systemd_has_a_killed_switch_undone_at_once(pair):
 
 def test_a_killed_switch_owes_the_group_that_was_hot_and_rank_0_starts_it_again(pair):
     pair[0].switch("glm")
-    pair[1].systemd.unit(OWN, on_start=["sleep", "30"])
+    pair[1].systemd.unit(OWN, on_start=30)
     work = pair[1].switch_begun("own")
     until(lambda: pair[1].state(OWN) == "activating", "own is starting")
     work.kill()
-    work.wait()
     until(lambda: hot_everywhere(pair) == [["glm"], ["glm"]], "the group is back")
 
 
@@ -375,7 +370,7 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
     work = one_rank_up(pair, 60)
     pair[1].power_off()
-    out, _ = work.communicate(timeout=LIMIT_S)
+    out = work.said()
     assert work.returncode == 4, out
     said = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
     assert said in " ".join(out.split())
@@ -389,7 +384,7 @@ def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
     for spark in pair:
         spark.leave_cluster()
     pair[1].freeze()
-    out, _ = work.communicate(timeout=LIMIT_S)
+    out = work.said()
     pair[1].thaw()
     assert work.returncode == 4, out
     assert pair[0].state() == "inactive"
@@ -403,7 +398,7 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     until(lambda: pair[1].hot() == ["own"], "its model is back")
     said = switches.load(pair[1].paths)[0].said
     assert said == "it was undone: the cluster agent was restarted"
-    work.communicate(timeout=LIMIT_S)
+    work.said()
     assert pair[0].hot() == []
     assert not any(spark.paths.joined.exists() for spark in pair)
 

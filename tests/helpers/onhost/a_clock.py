@@ -1,0 +1,99 @@
+"""A clock that a test turns: time passes only when everybody waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+from onhost_fake_systemd import PROCESS
+
+from lockstep.onhost.core import clock
+
+
+class Over(BaseException):
+    """The test has ended: so does whoever still waits."""
+
+
+class Clock:
+    """In the place of the programs' clock, and of the threads that they start.
+
+    One thread goes on at a time, that which has waited for the earliest moment. As long as one does
+    not wait for this clock no time passes. What is frozen waits however late it is.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.time = 1000.0
+        self._plans: list[tuple[float, Callable[[], object]]] = []
+        self._waiting: dict[threading.Thread, tuple[float, Any]] = {}
+        self._running = {threading.current_thread()}
+        self._changed = threading.Condition()
+        self._over = False
+        monkeypatch.setattr(clock, "time", self)
+        outer, real = self, threading.Thread
+
+        class Thread(real):  # type: ignore[misc,valid-type]
+            """One that the clock knows, in the context of whoever starts it."""
+
+            def start(self) -> None:
+                self._as = copy_context()
+                outer._running.add(self)
+                super().start()
+
+            def run(self) -> None:
+                try:
+                    self._as.run(super().run)
+                except Over:
+                    pass
+                finally:
+                    with outer._changed:
+                        outer._running.discard(self)
+                        outer._pass()
+
+        self._threads = threading, real
+        monkeypatch.setattr(threading, "Thread", Thread)
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        me = threading.current_thread()
+        with self._changed:
+            self._waiting[me] = self.time + seconds, PROCESS.get()
+            self._pass()
+            self._changed.wait_for(lambda: self._over or me not in self._waiting)
+            if self._waiting.pop(me, None):
+                raise Over
+
+    def at(self, seconds: float, change: Callable[[], object]) -> None:
+        """Have something done in so many seconds."""
+        self._plans.append((self.time + seconds, change))
+
+    def _pass(self) -> None:
+        if self._over or self._running - self._waiting.keys():
+            return
+        going = [
+            (at, each)
+            for each, (at, whose) in self._waiting.items()
+            if not (whose and whose.frozen)
+        ]
+        if not going:
+            return
+        at, first = min(going, key=lambda found: found[0])
+        self.time = max(self.time, at)
+        for plan in [each for each in self._plans if each[0] <= self.time]:
+            self._plans.remove(plan)
+            plan[1]()
+        del self._waiting[first]
+        self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End whoever waits, and wait for those ends."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
+        me: Any = threading.current_thread()
+        for thread in self._running - {me}:
+            thread.join(10)
