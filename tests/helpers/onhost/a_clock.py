@@ -61,7 +61,8 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         me = threading.current_thread()
         with self._changed:
-            self._waiting[me] = self.time + seconds, PROCESS.get()
+            # Who looks again and again looks ten times a second.
+            self._waiting[me] = self.time + max(seconds, 0.1), PROCESS.get()
             self._pass()
             self._changed.wait_for(lambda: self._over or me not in self._waiting)
             if self._waiting.pop(me, None):
