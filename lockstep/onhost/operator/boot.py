@@ -83,7 +83,6 @@ def wait_for_members(
     target: config.Target,
     cluster: config.Cluster,
     paths: layout.Paths,
-    wait_s: float = MEMBERS_S,
 ) -> None:
     """Return when every member of the target's cluster answers, and none has a model up.
 
@@ -102,7 +101,7 @@ def wait_for_members(
         if not missing:
             return
         waited = clock.now() - began
-        if waited >= wait_s:
+        if waited >= MEMBERS_S:
             raise errors.Problem(
                 f"{target.name} stays down: after {waited:.0f} s there is no answer of "
                 f"{', '.join(missing)} ({next(iter(missing.values()))}). {_REMEDY} {target.name}"

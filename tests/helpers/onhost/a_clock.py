@@ -12,6 +12,8 @@ from onhost_fake_systemd import PROCESS
 
 from lockstep.onhost.core import clock
 
+_BEGAN = 1000.0
+
 
 class Over(BaseException):
     """The test has ended: so does whoever still waits."""
@@ -25,7 +27,9 @@ class Clock:
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.time = 1000.0
+        self.time = _BEGAN
+        #: Called with the seconds whenever somebody begins to wait.
+        self.asleep: Callable[[float], object] = lambda _: None
         self._plans: list[tuple[float, Callable[[], object]]] = []
         self._waiting: dict[threading.Thread, tuple[float, Any]] = {}
         self._running = {threading.current_thread()}
@@ -60,6 +64,7 @@ class Clock:
 
     def sleep(self, seconds: float) -> None:
         me = threading.current_thread()
+        self.asleep(seconds)
         with self._changed:
             # Who looks again and again looks ten times a second.
             self._waiting[me] = self.time + max(seconds, 0.1), PROCESS.get()
@@ -67,6 +72,11 @@ class Clock:
             self._changed.wait_for(lambda: self._over or me not in self._waiting)
             if self._waiting.pop(me, None):
                 raise Over
+
+    @property
+    def passed(self) -> float:
+        """Seconds since the test began."""
+        return self.time - _BEGAN
 
     def at(self, seconds: float, change: Callable[[], object]) -> None:
         """Have something done in so many seconds."""

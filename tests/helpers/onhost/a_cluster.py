@@ -19,15 +19,20 @@ from typing import ClassVar
 
 import onhost_fake_systemd
 from a_clock import Clock
-from a_process import Process, T, tell_apart
+from a_process import Process, T, have_switches, one_clock
 from a_target import about
 from lab_servers import until
 from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
-from lockstep.onhost.cluster import agent, participant, runs, wire_client, wire_server
-from lockstep.onhost.core import clock, config, errors, switch_lock
-from lockstep.onhost.switching import switch_job
-from lockstep.onhost.systemd import units
+from lockstep.onhost.cluster import (
+    agent,
+    cluster_rollout,
+    participant,
+    runs,
+    wire_client,
+    wire_server,
+)
+from lockstep.onhost.core import clock, config, errors
 
 KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
@@ -130,6 +135,7 @@ class Spark:
             self.systemd.unit(unit)
         self.log = io.StringIO()
         self.agent: Process | None = None
+        self.clock: Clock | None = None
 
     def process(self, out: io.StringIO) -> Process:
         """One of the host's programs, which says to `out`."""
@@ -260,23 +266,13 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     monkeypatch.setattr(wire_client, "at_once", _one_by_one)
     monkeypatch.setattr(wire_server, "Server", Port)
     monkeypatch.setattr(Port, "open", {})
-    monkeypatch.setattr(units, "is_root", lambda: True)
-    monkeypatch.setattr(switch_job, "program", lambda: ["switch.sh"])
-    # Who holds the lock would wait for its end, and so would the clock.
-    monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
-    by_folder = {str(spark.systemd.folder): spark for spark in sparks}
-    monkeypatch.setitem(
-        onhost_fake_systemd.HERE,
-        ("switch.sh",),
-        lambda words: by_folder[onhost_fake_systemd.folder()].program("operator.switch_sh", *words),
-    )
-    tell_apart(monkeypatch)
-    time = Clock(monkeypatch)
-    for spark in sparks:
-        spark.power_on()
-    try:
-        yield sparks
-    finally:
-        time.stop()
+    have_switches(monkeypatch, *((spark.systemd, spark.paths) for spark in sparks))
+    switch = onhost_fake_systemd.HERE["switch.sh",]
+    monkeypatch.setattr(cluster_rollout, "switched", lambda name: switch([name, "--wait"]))
+    with one_clock(monkeypatch) as time:
         for spark in sparks:
-            spark.engine.close()
+            spark.clock = time
+            spark.power_on()
+        yield sparks
+    for spark in sparks:
+        spark.engine.close()

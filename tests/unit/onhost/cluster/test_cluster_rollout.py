@@ -9,8 +9,6 @@ from onhost_fakes import FakeEngine
 from lockstep.onhost.cluster import cluster_rollout
 from lockstep.onhost.records import before, generations
 
-pytestmark = pytest.mark.slow
-
 OLD, NEW = "a" * 16, "b" * 16
 ID = "0123456789abcdef"
 

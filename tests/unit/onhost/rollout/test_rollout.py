@@ -7,13 +7,13 @@ import json
 import stat
 
 import pytest
+from a_clock import Clock
 from onhost_fakes import write_targets
 
 from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.records.ours import MARK
 from lockstep.onhost.rollout import rollout
-from lockstep.onhost.switching import rollout_mark
 
 # Each makes switches, and a switch starts dozens of processes.
 pytestmark = pytest.mark.slow
@@ -118,8 +118,7 @@ def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
     spark.deploy()
     held = switch_lock.held(spark.paths.switch_lock, "anna", "other")
     held.__enter__()
-    monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
-    monkeypatch.setattr(rollout_mark.time, "sleep", lambda _: held.__exit__(None, None, None))
+    Clock(monkeypatch).at(5, lambda: held.__exit__(None, None, None))
     assert rollout.main(["go"], spark.paths) == 0
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from a_clock import Clock
 from onhost_fakes import (
     REPOSITORY,
     FakeDocker,
@@ -35,27 +36,6 @@ QWEN = {
 MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
 
 
-# Each made-up second asks the make-believe systemd, so few of them.
-WAIT_S = 3.0
-
-
-class Clock:
-    """Time that passes only when somebody sleeps; `at` runs a change at a given second."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self.changes: dict[int, object] = {}
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-        change = self.changes.get(int(self.time))
-        if change:
-            change()
-
-    def now(self) -> float:
-        return self.time
-
-
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     """A host with two targets, both off, and 100 GiB available."""
@@ -64,14 +44,11 @@ def spark(tmp_path, monkeypatch):
         paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
         systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
         docker = FakeDocker(paths.docker_socket)
-        clock = Clock()
+        clock = Clock(monkeypatch)
 
-        def gate(self, name: str, wait_s: float = WAIT_S) -> gate.Gate:
+        def gate(self, name: str) -> gate.Gate:
             host = config.load_host(self.paths.targets)
-            clock = self.clock
-            return gate.Gate(
-                host.target(name), host, self.paths, wait_s, sleep=clock.sleep, now=clock.now
-            )
+            return gate.Gate(host.target(name), host, self.paths)
 
     spark = Spark()
     spark.systemd.unit("vllm-qwen36.service")
@@ -111,18 +88,18 @@ def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state)
 
     assert refusal.value.code == 3
     assert str(refusal.value) == (
-        f"another engine is alive after 3 s: vllm.service is {state} (running). Only one model "
+        f"another engine is alive after 120 s: vllm.service is {state} (running). Only one model "
         "may be hot. Remedy: switch.sh none, then switch.sh qwen"
     )
 
 
 def test_another_target_that_ends_in_time_is_waited_for(spark, capsys):
     spark.systemd.unit("vllm.service", ActiveState="deactivating", SubState="stop-sigterm")
-    spark.clock.changes[11] = lambda: spark.systemd.unit("vllm.service")
+    spark.clock.at(11, lambda: spark.systemd.unit("vllm.service"))
 
-    spark.gate("qwen", 30).pass_or_refuse()
+    spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.time == 11
+    assert spark.clock.passed == 11
     assert "waiting for another engine to end, 10 s" in capsys.readouterr().out
 
 
@@ -217,16 +194,16 @@ def test_a_port_that_somebody_else_has_is_refused_at_once(spark, monkeypatch):
     ) as problem:
         spark.gate("mistral").pass_or_refuse()
     assert problem.value.code == gate.EXIT_OTHER_ENGINE
-    assert spark.clock.time == 0
+    assert spark.clock.passed == 0
 
 
 def test_memory_that_is_being_released_is_waited_for(spark, capsys):
     write_meminfo(spark.paths, available_gib=41.2)
-    spark.clock.changes[11] = lambda: write_meminfo(spark.paths, available_gib=100.0)
+    spark.clock.at(11, lambda: write_meminfo(spark.paths, available_gib=100.0))
 
-    spark.gate("qwen", 30).pass_or_refuse()
+    spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.time == 11
+    assert spark.clock.passed == 11
     assert dropped(spark)
     assert "waiting for memory, 10 s: 41.2 GiB available, 67.0 GiB needed" in (
         capsys.readouterr().out
@@ -277,7 +254,7 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
 
     assert refusal.value.code == 4
     assert str(refusal.value) == (
-        "qwen needs 67.0 GiB, 41.2 GiB available after 3 s (of 119.6 GiB). Remedy: see what "
+        "qwen needs 67.0 GiB, 41.2 GiB available after 120 s (of 119.6 GiB). Remedy: see what "
         "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
         "switch.sh qwen; where nothing can be stopped, another share "
         "(targets.qwen.overrides gpu_memory_utilization, `lockstep help fit`)"
@@ -324,7 +301,7 @@ def test_available_memory_counts_and_not_free_memory(spark):
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.time == 0
+    assert spark.clock.passed == 0
     assert dropped(spark), "vLLM before 0.20.2 counts MemFree: the cache must go"
 
 

@@ -7,6 +7,7 @@ import signal
 from typing import Any
 
 import pytest
+from a_clock import Clock
 from onhost_fakes import (
     FakeDocker,
     FakeSystemd,
@@ -246,7 +247,7 @@ def test_the_program_outlives_a_look_that_fails(spark, monkeypatch, capsys):
         if len(rests) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(memory_floor.time, "sleep", sleep)
+    Clock(monkeypatch).asleep = sleep
     with pytest.raises(KeyboardInterrupt):
         memory_floor.main([], spark.paths)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from a_clock import Clock
 from a_hot_spark import UNIT, HotSpark
 from local_server import refused_address
 from onhost_fakes import FakeEngine
@@ -28,20 +29,18 @@ def spark(tmp_path, monkeypatch):
     class Spark(HotSpark):
         def __init__(self) -> None:
             super().__init__(tmp_path, monkeypatch)
-            self.time, self.tokens, self.running = 1000.0, 5.0, 1.0
+            self.tokens, self.running = 5.0, 1.0
+            self.clock = Clock(monkeypatch)
             self.engine.chat = lambda _: (503, {"error": "busy"})
-
-        def sleep(self, seconds: float) -> None:
-            self.time += seconds
 
         def look(self, after: float = 60.0) -> list[str]:
             """One look; what it did to systemd."""
-            self.time += after
+            self.clock.sleep(after)
             text = METRICS.format(running=self.running, tokens=self.tokens)
             self.engine.metrics = text if self.engine.metrics is not None else None
             done = len(self.systemd.calls)
             host = config.load_host(self.paths.targets)
-            wedge.Watch(host, self.paths, 30.0, lambda: self.time, self.sleep).look()
+            wedge.Watch(host, self.paths, 30.0).look()
             return self.systemd.calls[done:]
 
     spark = Spark()
@@ -85,7 +84,7 @@ def test_before_it_asks_it_notes_so_for_who_counts_the_engines_requests(spark):
     spark.engine.chat = answer
     spark.look()
     spark.look()
-    assert noted == [spark.time]
+    assert noted == [spark.clock.time]
 
 
 def test_an_engine_is_asked_itself_while_the_gateway_before_it_is_down(spark):
