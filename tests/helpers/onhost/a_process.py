@@ -85,11 +85,8 @@ def one_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 @contextmanager
-def one_host(
-    monkeypatch: pytest.MonkeyPatch, systemd: FakeSystemd, paths: layout.Paths
-) -> Iterator[Clock]:
-    """A host whose programs are threads by one clock; the test is one of them."""
-    have_switches(monkeypatch, (systemd, paths))
+def one_clock_of(systemd: FakeSystemd, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
+    """The same of one host; the test is one of its programs."""
     with one_clock(monkeypatch) as clock:
         before = PROCESS.set(Process(str(systemd.folder), None))
         yield clock

@@ -152,10 +152,12 @@ def run_work(work, **streams):
 
     streams["stdin"] = subprocess.DEVNULL
     start = next((each for each in HERE if tuple(work[: len(each)]) == each), None)
-    if mine := PROCESS.get():
-        if work[0] == "/bin/sh":
-            # What finishes a switch that was cut off.
-            return run_work(work[4:], **streams) if os.path.exists(work[3]) else 0
+    if HERE and work[0] == "/bin/sh":
+        # What finishes a switch that was cut off: its shell decides whether that is run.
+        asked = [*work[:4], "sh", "-c", "exit 99"]
+        code = subprocess.run(asked, **streams).returncode
+        return run_work(work[4:], **streams) if code == 99 else code
+    if start and (mine := PROCESS.get()):
         PROCESS.set(mine.another(streams["stdout"]))
         return HERE[start](work[len(start) :])
     if start:

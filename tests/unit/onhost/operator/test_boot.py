@@ -6,7 +6,7 @@ import json
 
 import pytest
 from a_cluster import cluster_of
-from a_process import one_host
+from a_process import have_switches, one_clock_of
 from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, begin_boot, host_root
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
@@ -72,7 +72,8 @@ class Spark:
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch)
-    with one_host(monkeypatch, spark.systemd, spark.paths):
+    have_switches(monkeypatch, (spark.systemd, spark.paths))
+    with one_clock_of(spark.systemd, monkeypatch):
         yield spark
     spark.docker.close()
     spark.engine.close()
