@@ -36,7 +36,6 @@ from lockstep.onhost.core import clock, config, errors
 
 KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
-PORT = 7079
 
 
 class Port(wire_server.Server):
@@ -113,9 +112,9 @@ class Begun:
 class Spark:
     """One member."""
 
-    def __init__(self, folder: Path, monkeypatch, rank: int, members: list[dict]):
+    def __init__(self, folder: Path, monkeypatch, rank: int, members: list[dict], port: int):
         self.name, self.address = members[rank]["name"], members[rank]["address"]
-        self.rank, self.port = rank, PORT
+        self.rank, self.port = rank, port
         self.engine = FakeEngine()
         base = about(memory_gib=60.0, start_timeout_s=60, url=self.engine.url)
         joint = {**base, "cluster": "pair", "url": "" if rank else self.engine.url}
@@ -126,7 +125,7 @@ class Spark:
         }
         self.paths = host_root(folder / "root", targets)
         data = json.loads(self.paths.targets.read_text())
-        clusters = {"pair": {"name": "pair", "rank": rank, "port": PORT, "members": members}}
+        clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
         self.paths.targets.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
         self.paths.run.mkdir(parents=True)
         self.set_key(KEY)
@@ -253,20 +252,26 @@ def _one_by_one(work, names):
     return found
 
 
+def hosts_of(folder: Path, monkeypatch, count: int, port: int) -> list[Spark]:
+    """Members with nothing up."""
+    members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
+    sparks = [
+        Spark(folder / member["name"], monkeypatch, rank, members, port)
+        for rank, member in enumerate(members)
+    ]
+    have_switches(monkeypatch, *((spark.systemd, spark.paths) for spark in sparks))
+    return sparks
+
+
 @contextlib.contextmanager
 def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     """Members with their agents up and nothing hot; they end with the test."""
-    members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
-    sparks = [
-        Spark(folder / member["name"], monkeypatch, rank, members)
-        for rank, member in enumerate(members)
-    ]
+    sparks = hosts_of(folder, monkeypatch, count, 7079)
     wire = SimpleNamespace(HTTPConnection=Line, HTTPException=http.client.HTTPException)
     monkeypatch.setattr(wire_client, "http", SimpleNamespace(client=wire))
     monkeypatch.setattr(wire_client, "at_once", _one_by_one)
     monkeypatch.setattr(wire_server, "Server", Port)
     monkeypatch.setattr(Port, "open", {})
-    have_switches(monkeypatch, *((spark.systemd, spark.paths) for spark in sparks))
     switch = onhost_fake_systemd.HERE["switch.sh",]
     monkeypatch.setattr(cluster_rollout, "switched", lambda name: switch([name, "--wait"]))
     with one_clock(monkeypatch) as time:

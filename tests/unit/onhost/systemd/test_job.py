@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-from a_cluster import until
+from lab_servers import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import errors, layout, output
