@@ -6,28 +6,23 @@ import json
 
 import pytest
 from a_cluster import cluster_of
+from a_model_host import ModelHost
 from a_process import have_switches, one_clock_of
-from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, begin_boot, host_root
+from onhost_fakes import begin_boot
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import boot, status, switch_sh
 from lockstep.onhost.records import boots, switches
 
-UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
 
-
-class Spark:
+class Spark(ModelHost):
     """A host that has just booted, with nothing up."""
 
     def __init__(self, folder, monkeypatch) -> None:
-        self.engine = FakeEngine()
-        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
-        targets = {name: {**base, "unit": unit} for name, unit in UNITS.items()}
+        targets: dict[str, dict] = {name: {} for name in ("qwen", "mistral", "spare")}
         targets["mistral"]["fallback"] = "spare"
         targets["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
-        self.paths = host_root(folder / "root", targets)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        self.docker = FakeDocker(self.paths.docker_socket)
+        super().__init__(folder, monkeypatch, targets)
         self.power_cut("1")
 
     def asks(self, boot_: str, **of_targets: dict) -> None:
@@ -40,7 +35,7 @@ class Spark:
     def power_cut(self, name: str, lasted_s: float = 60.0) -> None:
         """The next boot begins; nothing ended in order, and nothing is up."""
         begin_boot(self.paths, name, lasted_s)
-        for unit in UNITS.values():
+        for unit in self.unit_of.values():
             self.systemd.unit(unit)
 
     def hot_until_cut(self, name: str, boot_: str, lasted_s: float) -> None:
@@ -60,11 +55,6 @@ class Spark:
             return problem.code
 
     @property
-    def hot(self) -> list[str]:
-        states = {name: self.systemd.state(unit) for name, unit in UNITS.items()}
-        return [name for name, state in states.items() if state["ActiveState"] == "active"]
-
-    @property
     def said(self) -> str | None:
         return status.gather(config.load_host(self.paths.targets), self.paths).boot
 
@@ -75,8 +65,7 @@ def spark(tmp_path, monkeypatch):
     have_switches(monkeypatch, (spark.systemd, spark.paths))
     with one_clock_of(spark.systemd, monkeypatch):
         yield spark
-    spark.docker.close()
-    spark.engine.close()
+    spark.close()
 
 
 def test_a_target_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
@@ -103,7 +92,7 @@ def test_what_was_hot_last_is_hot_again(spark):
 )
 def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
     spark.asks("last")
-    spark.systemd.unit(UNITS["mistral"], start_ok=start_ok)
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=start_ok)
     spark.chosen("mistral")
     spark.power_cut("2")
     spark.boots()
@@ -114,7 +103,7 @@ def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
     spark.asks("last")
     spark.chosen("mistral")
     spark.power_cut("2")
-    spark.systemd.unit(UNITS["mistral"], start_ok=False)
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
     assert spark.boots() == 0
     assert spark.hot == ["spare"]
     assert boots.load(spark.paths).hot == "mistral"
@@ -169,7 +158,7 @@ def test_who_is_switching_is_not_disturbed(spark, capsys):
 
 def test_a_model_that_does_not_start_fails_the_unit(spark):
     spark.asks("spare")
-    spark.systemd.unit(UNITS["spare"], start_ok=False)
+    spark.systemd.unit(spark.unit_of["spare"], start_ok=False)
     assert spark.boots() == errors.EXIT_NOTHING_HOT
 
 

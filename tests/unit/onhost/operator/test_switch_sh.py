@@ -12,19 +12,11 @@ import socket
 import threading
 
 import pytest
+from a_model_host import UP, ModelHost
 from a_process import have_switches, one_clock_of
 from lab_servers import until
 from local_server import refused_address
-from onhost_fakes import (
-    FakeDocker,
-    FakeEngine,
-    FakeSystemd,
-    host_root,
-    let_the_kernel_kill,
-    put_in_container,
-    timeless,
-    write_meminfo,
-)
+from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_meminfo
 
 from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import status, switch_sh, switch_worker
@@ -43,42 +35,20 @@ UNITS = {
 IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
 
 
-class Spark:
+class Spark(ModelHost):
     """A host where mistral is hot and qwen off, its image present."""
 
     def __init__(self, folder, monkeypatch) -> None:
-        self.folder = folder
-        self.engine = FakeEngine()
-        qwen = {
-            "unit": QWEN_UNIT,
-            "url": self.engine.url,
-            "model": "qwen",
-            "memory_gib": 67.0,
-            "start_timeout_s": 1800,
-            "container": "vllm-qwen36",
-            "image": IMAGE,
-        }
-        venv = {**qwen, "container": None, "image": None}
-        targets = {
-            "qwen": qwen,
-            "mistral": {**venv, "unit": MISTRAL_UNIT},
-            "eagle": {**venv, "unit": EAGLE_UNIT, "fallback": "eagle-fallback"},
-            "eagle-fallback": {**venv, "unit": FALLBACK_UNIT},
-        }
-        self.paths = host_root(folder / "root", targets)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        self.docker = FakeDocker(self.paths.docker_socket)
+        targets = {name: {"unit": unit} for name, unit in UNITS.items()}
+        targets["qwen"] |= {"container": "vllm-qwen36", "image": IMAGE}
+        targets["eagle"]["fallback"] = "eagle-fallback"
+        super().__init__(folder, monkeypatch, targets, up="mistral")
         self.docker.images[IMAGE] = {}
-        for unit in (QWEN_UNIT, EAGLE_UNIT, FALLBACK_UNIT):
-            self.systemd.unit(unit)
-        self.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running")
         self.lines: list[str] = []
 
     def need(self, name: str, **values: object) -> None:
         """Change a target's data; its weights are half here."""
-        data = json.loads(self.paths.targets.read_text())
-        data["targets"][name].update(values)
-        self.paths.targets.write_text(json.dumps(data))
+        self.tell(name, **values)
         commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
         files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
         repository = {"model": "org/name", "revision": commit, "files": files}
@@ -99,18 +69,6 @@ class Spark:
         host = config.load_host(self.paths.targets)
         work = switching.Switch(host, self.paths, lambda line: self.lines.append(timeless(line)))
         return work.none() if name == "none" else work.to(name)
-
-    @property
-    def hot(self) -> list[str]:
-        return [
-            name
-            for name, unit in UNITS.items()
-            if self.systemd.state(unit)["ActiveState"] == "active"
-        ]
-
-    def close(self) -> None:
-        self.docker.close()
-        self.engine.close()
 
 
 @pytest.fixture
@@ -279,7 +237,6 @@ def test_a_switch_to_none_forgets_what_failed_before_and_asks_nothing_else(spark
     assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
 
 
-HOT = {"ActiveState": "active", "SubState": "running"}
 FAILS = {"start_ok": False}
 RESTARTING = {"ActiveState": "activating", "SubState": "auto-restart"}
 BACK = "the switch to qwen FAILED; mistral is hot again"
@@ -300,13 +257,13 @@ NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
             id="killed with its check, its start has succeeded",
         ),
         pytest.param(
-            {MISTRAL_UNIT: {**HOT, "stop_fails": "Job timed out."}},
+            {MISTRAL_UNIT: {**UP, "stop_fails": "Job timed out."}},
             *("qwen", 1, ["mistral"], [MISTRAL_UNIT]),
             "qwen FAILED: systemctl stop failed: Job timed out.",
             id="the old model does not stop: no two engines",
         ),
         pytest.param(
-            {QWEN_UNIT: FAILS, MISTRAL_UNIT: {**HOT, **FAILS}},
+            {QWEN_UNIT: FAILS, MISTRAL_UNIT: {**UP, **FAILS}},
             *("qwen", 4, [], [QWEN_UNIT, MISTRAL_UNIT]),
             "NO MODEL IS HOT: qwen and mistral failed",
             id="both fail",
@@ -334,7 +291,7 @@ NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
             id="the fallback fails too",
         ),
         pytest.param(
-            {EAGLE_UNIT: FAILS, FALLBACK_UNIT: {**HOT, **FAILS}, MISTRAL_UNIT: {}},
+            {EAGLE_UNIT: FAILS, FALLBACK_UNIT: {**UP, **FAILS}, MISTRAL_UNIT: {}},
             *("eagle", 4, [], [EAGLE_UNIT, FALLBACK_UNIT]),
             "NO MODEL IS HOT: eagle and eagle-fallback failed",
             id="a fallback that was hot is brought back once",
@@ -404,7 +361,7 @@ def hung_docker(spark, monkeypatch):
 
 def qwen_is_hot(spark) -> None:
     spark.systemd.unit(MISTRAL_UNIT)
-    spark.systemd.unit(QWEN_UNIT, ActiveState="active", SubState="running")
+    spark.systemd.unit(QWEN_UNIT, **UP)
     put_in_container(spark.paths, "vllm-qwen36", 4711)
 
 

@@ -7,7 +7,6 @@ import json
 import stat
 
 import pytest
-from a_clock import Clock
 from onhost_fakes import write_targets
 
 from lockstep.onhost.core import config, errors, switch_lock
@@ -85,7 +84,7 @@ def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
     targets = {"qwen": data, "qwen-fallback": {**spark.targets["other"], "unit": SPARE}}
     write_targets(spark.paths, targets)
     spark.systemd.unit(SPARE)
-    spark.hot(start_ok=False)
+    spark.runs(start_ok=False)
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 3
     assert spark.active == [SPARE]
@@ -93,7 +92,7 @@ def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
 
 
 def test_where_nothing_comes_back_that_is_said(spark, capsys):
-    spark.hot(start_ok=False)
+    spark.runs(start_ok=False)
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 4
     assert spark.active == []
@@ -118,7 +117,7 @@ def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
     spark.deploy()
     held = switch_lock.held(spark.paths.switch_lock, "anna", "other")
     held.__enter__()
-    Clock(monkeypatch).at(5, lambda: held.__exit__(None, None, None))
+    spark.clock.at(5, lambda: held.__exit__(None, None, None))
     assert rollout.main(["go"], spark.paths) == 0
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 
