@@ -14,9 +14,6 @@ from lockstep.onhost.records import before, generations
 from lockstep.onhost.records.ours import MARK
 from lockstep.onhost.rollout import rollout
 
-# Each makes switches, and a switch starts dozens of processes.
-pytestmark = pytest.mark.slow
-
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
 
@@ -36,18 +33,15 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
-def test_a_model_that_runs_what_its_unit_says_is_left_alone(spark):
-    spark.begin()
+@pytest.mark.parametrize("hot", [True, False], ids=["as its unit says", "not hot"])
+def test_a_model_that_needs_no_restart_is_left_alone(spark, hot):
+    if hot:
+        spark.begin()
+    else:
+        spark.deploy()
+        spark.systemd.unit(QWEN)
     assert rollout.main(["go"], spark.paths) == 0
-    assert spark.systemd.calls == []
-    assert spark.engine.requests == []
-
-
-def test_a_model_that_is_not_hot_stays_cold(spark):
-    spark.deploy()
-    spark.systemd.unit(QWEN)
-    assert rollout.main(["go"], spark.paths) == 0
-    assert spark.systemd.calls == []
+    assert (spark.systemd.calls, spark.engine.requests) == ([], [])
 
 
 def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):

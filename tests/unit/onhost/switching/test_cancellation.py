@@ -123,38 +123,30 @@ def test_what_comes_back_can_be_cancelled_as_well(spark):
     assert first.end()["code"] == 4
 
 
-def test_another_switch_takes_over_and_nothing_is_loaded_in_vain(spark):
-    spark.systemd.unit(UNITS["spare"])
+@pytest.mark.parametrize(
+    ("change", "code", "hot"),
+    [
+        pytest.param(lambda s: s.systemd.unit(UNITS["spare"]), 0, "spare", id="it starts"),
+        pytest.param(
+            lambda s: s.systemd.unit(UNITS["spare"], start_ok=False), 1, "mistral", id="it fails"
+        ),
+        pytest.param(lambda s: s.tell("spare", memory_gib=500.0), 1, "mistral", id="refused"),
+    ],
+)
+def test_another_switch_takes_over_and_what_was_hot_comes_back_only_where_that_fails(
+    spark, change, code, hot
+):
+    change(spark)
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
 
-    assert switch_sh.main(["spare", "--instead"], spark.paths) == 0
+    assert switch_sh.main(["spare", "--instead"], spark.paths) == code
 
-    assert spark.hot == ["spare"]
+    assert spark.hot == [hot]
     assert switch.end()["code"] == 5
-    assert f"systemctl start -- {UNITS['mistral']}" not in spark.systemd.calls
-
-
-def test_what_was_hot_comes_back_where_the_switch_that_took_over_fails(spark):
-    spark.systemd.unit(UNITS["spare"], start_ok=False)
-    switch = Asked(spark, "qwen", "anna")
-    starts(spark)
-
-    assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
-
-    assert spark.hot == ["mistral"]
-    assert switch.end()["code"] == 5
-
-
-def test_what_was_hot_comes_back_where_the_switch_that_took_over_is_refused(spark):
-    spark.tell("spare", memory_gib=500.0)
-    switch = Asked(spark, "qwen", "anna")
-    starts(spark)
-
-    assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
-
-    assert spark.hot == ["mistral"]
-    assert switch.end()["code"] == 5
+    # Nothing is loaded in vain.
+    mistral = f"systemctl start -- {UNITS['mistral']}"
+    assert (mistral in spark.systemd.calls) == (hot == "mistral")
 
 
 def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, monkeypatch):
