@@ -63,9 +63,9 @@ def set_state(name, active, sub, **more):
     write(folder(), name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
 
 
-def takes_time(name):
-    """Whether a unit's next start ends later than it begins."""
-    return "on_start" in load(name)
+def take_time(words):
+    """Whether a call is a start that ends later than it begins."""
+    return words[0] == "start" and any("on_start" in load(name) for name in words[1:])
 
 
 def start(name, err):

@@ -146,7 +146,7 @@ _start_program = runner.start
 
 def _start(
     argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
-) -> subprocess.Popen[str] | _Here:
+) -> subprocess.Popen[str] | Here:
     """As the runner, without another program for what is asked of the make-believe systemd."""
     name, *words = argv
     if name not in onhost_fake_systemd.PROGRAMS:
@@ -155,7 +155,7 @@ def _start(
         # What it starts goes on when it has ended.
         pipe = subprocess.PIPE
         return Fork(partial(_answer, name, words), stdout=pipe, stderr=pipe, text=True)
-    return _Here(argv)
+    return Here(argv, partial(_answer, name), onhost_fake_systemd.take_time(words))
 
 
 def _answer(name: str, words: list[str], out: IO[str] | None = None, err=None) -> int:
@@ -166,26 +166,28 @@ def _answer(name: str, words: list[str], out: IO[str] | None = None, err=None) -
         return 1
 
 
-class _Here:
-    """What is asked of the make-believe systemd, with the methods of a process.
+class Here:
+    """What is asked of a make-believe program, with the methods of a process.
 
-    A start may take its time. It goes on when whoever waits for it was killed.
+    What takes its time goes on when whoever waits for it was killed.
     """
 
-    def __init__(self, argv: Sequence[str]) -> None:
+    def __init__(
+        self, argv: Sequence[str], answer: Callable[..., int], takes_time: bool = False
+    ) -> None:
+        self._answer = answer
         self.args, self.returncode = list(argv), -1
         self.stdout, self.stderr = io.StringIO(), io.StringIO()
         self._ended = threading.Event()
-        if argv[1] == "start" and any(map(onhost_fake_systemd.takes_time, argv[2:])):
+        if takes_time:
             threading.Thread(target=self._run, daemon=True).start()
         else:
             self._run()
 
     def _run(self) -> None:
-        name, *words = self.args
         # What comes later is nobody's business here.
-        words = [word for word in words if word != "--follow"]
-        self.returncode = _answer(name, words, self.stdout, self.stderr)
+        words = [word for word in self.args[1:] if word != "--follow"]
+        self.returncode = self._answer(words, self.stdout, self.stderr)
         self.stdout.seek(0)
         self._ended.set()
 
@@ -205,7 +207,7 @@ class _Here:
     def wait(self, timeout: float | None = None) -> int:
         return self.returncode
 
-    def __enter__(self) -> _Here:
+    def __enter__(self) -> Here:
         return self
 
     def __exit__(self, *_: object) -> None:
