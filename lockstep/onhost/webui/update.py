@@ -36,12 +36,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, clock, errors, layout, listeners, output, program, runner
+from lockstep.onhost.core import atomic, clock, errors, layout, output, program, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port
 from lockstep.onhost.engine.ready import MainProcess
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.restic import Saved
+from lockstep.onhost.system import listeners
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
 
