@@ -19,10 +19,9 @@ from typing import ClassVar
 
 import onhost_fake_systemd
 from a_clock import Clock
+from a_model_host import ModelHost
 from a_process import Process, T, have_switches, one_clock
-from a_target import about
 from lab_servers import until
-from onhost_fakes import FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.cluster import (
     agent,
@@ -109,29 +108,24 @@ class Begun:
         return self.process.out.getvalue()
 
 
-class Spark:
+class Spark(ModelHost):
     """One member."""
 
     def __init__(self, folder: Path, monkeypatch, rank: int, members: list[dict], port: int):
-        self.name, self.address = members[rank]["name"], members[rank]["address"]
-        self.rank, self.port = rank, port
-        self.engine = FakeEngine()
-        base = about(memory_gib=60.0, start_timeout_s=60, url=self.engine.url)
-        joint = {**base, "cluster": "pair", "url": "" if rank else self.engine.url}
+        self.name, self.address, self.port = *members[rank].values(), port
+        joint = {"cluster": "pair", "start_timeout_s": 60, **({"url": ""} if rank else {})}
         targets = {
             "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},
             "glm-fallback": {**joint, "unit": SPARE},
-            "own": {**base, "unit": OWN},
+            "own": {"unit": OWN, "start_timeout_s": 60},
         }
-        self.paths = host_root(folder / "root", targets)
+        super().__init__(folder, monkeypatch, targets)
         data = json.loads(self.paths.targets.read_text())
         clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
         self.paths.targets.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
         self.paths.run.mkdir(parents=True)
-        self.set_key(KEY)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        for unit in (GLM, OWN, SPARE):
-            self.systemd.unit(unit)
+        self.paths.secrets.mkdir(parents=True)
+        (self.paths.secrets / "cluster-pair.key").write_text(KEY)
         self.log = io.StringIO()
         self.agent: Process | None = None
         self.clock: Clock | None = None
@@ -139,17 +133,6 @@ class Spark:
     def process(self, out: io.StringIO) -> Process:
         """One of the host's programs, which says to `out`."""
         return Process(str(self.systemd.folder), out)
-
-    def set_key(self, key: str) -> None:
-        path = self.paths.secrets / "cluster-pair.key"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(key)
-
-    def change(self, name: str, **values: object) -> None:
-        """Change a target's data."""
-        data = json.loads(self.paths.targets.read_text())
-        data["targets"][name].update(values)
-        self.paths.targets.write_text(json.dumps(data))
 
     def leave_cluster(self) -> None:
         """A deploy has taken the cluster and its targets away."""
@@ -227,10 +210,6 @@ class Spark:
     def state(self, unit: str = GLM) -> str:
         return str(self.systemd.state(unit)["ActiveState"])
 
-    def hot(self) -> list[str]:
-        names = {GLM: "glm", OWN: "own", SPARE: "glm-fallback"}
-        return [name for unit, name in names.items() if self.state(unit) == "active"]
-
     @property
     def group(self) -> runs.Group:
         return runs.load(self.paths)["pair"]
@@ -280,4 +259,4 @@ def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
             spark.power_on()
         yield sparks
     for spark in sparks:
-        spark.engine.close()
+        spark.close()

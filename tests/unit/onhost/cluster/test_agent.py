@@ -46,17 +46,17 @@ def test_members_switch_together_and_what_was_killed_is_undone_when_its_lease_is
         work = switched(pair[1], "glm")
         said, _ = work.communicate(timeout=LIMIT_S)
         assert work.returncode == 0, said
-        assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+        assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
 
         work = switched(pair[1], "own")
         said, _ = work.communicate(timeout=LIMIT_S)
-        assert [spark.hot() for spark in pair] == [[], ["own"]], said
+        assert [spark.hot for spark in pair] == [[], ["own"]], said
         pair[0].systemd.unit(GLM, on_start=LIMIT_S)
         work = switched(pair[0], "glm")
-        until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+        until(lambda: pair[1].hot == ["glm"], "rank 1 is up")
         work.kill()
-        until(lambda: pair[1].hot() == ["own"], "its model is back")
-        assert pair[0].hot() == []
+        until(lambda: pair[1].hot == ["own"], "its model is back")
+        assert pair[0].hot == []
 
         for agent in agents:
             agent.send_signal(signal.SIGTERM)
@@ -68,4 +68,4 @@ def test_members_switch_together_and_what_was_killed_is_undone_when_its_lease_is
             agent.communicate()
         work.communicate()
         for spark in pair:
-            spark.engine.close()
+            spark.close()

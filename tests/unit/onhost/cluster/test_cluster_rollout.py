@@ -57,7 +57,7 @@ def found(sparks) -> list[tuple[str, str, list[str]]]:
         (
             unit(spark).read_text().strip().rpartition("=")[2],
             generations.records(spark.paths)[0]["digest"],
-            spark.hot(),
+            spark.hot,
         )
         for spark in sparks
     ]

@@ -23,14 +23,14 @@ def pair(tmp_path, monkeypatch):
 
 
 def hot_everywhere(pair) -> list[list[str]]:
-    return [spark.hot() for spark in pair]
+    return [spark.hot for spark in pair]
 
 
 def one_rank_up(pair, seconds: int = 30):
     """A switch whose rank 0 loads for so long, and whose rank 1 is up."""
     pair[0].systemd.unit(GLM, on_start=seconds)
     work = pair[0].switch_begun("glm")
-    until(lambda: pair[1].hot() == ["glm"], "rank 1 is up")
+    until(lambda: pair[1].hot == ["glm"], "rank 1 is up")
     return work
 
 
@@ -143,7 +143,7 @@ def test_none_stops_what_is_up_here_also_without_an_agent(pair):
 
     assert code == 0, lines
     assert lines[0].endswith("; stopping what is up here only")
-    assert pair[1].hot() == []
+    assert pair[1].hot == []
 
 
 @pytest.mark.parametrize(
@@ -174,16 +174,16 @@ def test_a_switch_of_one_host_asks_nobody_while_no_group_is_up(pair):
     code, lines = pair[0].switch("own")
 
     assert code == 0, lines
-    assert pair[0].hot() == ["own"]
+    assert pair[0].hot == ["own"]
 
 
 def test_a_member_that_cannot_join_stops_the_switch_before_anything_is_stopped(pair):
-    pair[1].change("glm", memory_gib=500.0)
+    pair[1].tell("glm", memory_gib=500.0)
     code, lines = pair[0].switch("glm")
 
     assert code == 1
     assert "spark2: glm needs 500.0 GiB" in lines[-1] and "nothing was stopped" in lines[-1]
-    assert pair[1].hot() == ["own"]
+    assert pair[1].hot == ["own"]
     assert [calls(spark) for spark in pair] == [[], []]
     assert not any(spark.paths.joined.exists() for spark in pair)
 
@@ -349,16 +349,16 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
 def test_a_killed_switch_is_undone_on_every_member_by_the_lease(pair):
     work = one_rank_up(pair)
     work.kill()
-    until(lambda: pair[1].hot() == ["own"], "the second member has its model again")
+    until(lambda: pair[1].hot == ["own"], "the second member has its model again")
     until(lambda: not any(spark.paths.joined.exists() for spark in pair), "both let go")
-    assert pair[0].hot() == []
+    assert pair[0].hot == []
 
 
 def test_systemd_has_a_killed_switch_undone_at_once(pair):
     work = one_rank_up(pair)
     work.kill()
     assert pair[0].switch("--finish", "")[0] == 0
-    assert pair[1].hot() == ["own"]
+    assert pair[1].hot == ["own"]
     assert not any(spark.paths.joined.exists() for spark in pair)
 
 
@@ -380,8 +380,8 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     said = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
     assert said in " ".join(out.split())
     assert "NO MODEL IS HOT" not in out
-    assert pair[0].hot() == ["own"]
-    assert pair[1].hot() == []
+    assert pair[0].hot == ["own"]
+    assert pair[1].hot == []
 
 
 def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
@@ -393,18 +393,18 @@ def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
     pair[1].thaw()
     assert work.returncode == 4, out
     assert pair[0].state() == "inactive"
-    until(lambda: pair[1].hot() == ["own"], "its model is back")
+    until(lambda: pair[1].hot == ["own"], "its model is back")
 
 
 def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     work = one_rank_up(pair)
     pair[1].kill_agent()
     pair[1].power_on()
-    until(lambda: pair[1].hot() == ["own"], "its model is back")
+    until(lambda: pair[1].hot == ["own"], "its model is back")
     said = switches.load(pair[1].paths)[0].said
     assert said == "it was undone: the cluster agent was restarted"
     work.said()
-    assert pair[0].hot() == []
+    assert pair[0].hot == []
     assert not any(spark.paths.joined.exists() for spark in pair)
 
 
@@ -418,8 +418,8 @@ def test_dry_tells_what_would_be_stopped_and_touches_nothing(pair):
 
 
 def test_the_launch_check_names_the_hash_that_differs_and_stops_nothing(pair):
-    pair[0].change("glm", alike="a" * 16)
-    pair[1].change("glm", alike="b" * 16)
+    pair[0].tell("glm", alike="a" * 16)
+    pair[1].tell("glm", alike="b" * 16)
     code, lines = pair[0].switch("glm")
 
     assert code == 1

@@ -25,7 +25,7 @@ def pair(tmp_path, monkeypatch):
 
 
 def hot(pair) -> list[list[str]]:
-    return [spark.hot() for spark in pair]
+    return [spark.hot for spark in pair]
 
 
 def ends_with(spark, reason: str) -> bool:
@@ -85,7 +85,7 @@ def test_an_engine_that_generates_nothing_ends_the_group(pair):
 def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair):
     run = pair[0].group.run
     pair[1].power_off()
-    until(lambda: pair[0].hot() == [], "ended on the first")
+    until(lambda: pair[0].hot == [], "ended on the first")
     assert ends_with(pair[0], "spark2 was not heard for")
     assert pair[0].group.state == "recovering"
     pair[1].power_on()
@@ -95,23 +95,23 @@ def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair)
 
 def test_a_member_that_does_not_hear_rank_0_stops_by_itself(pair):
     pair[0].freeze()
-    until(lambda: pair[1].hot() == [], "stopped")
+    until(lambda: pair[1].hot == [], "stopped")
     assert pair[1].group.state == "ended"
     assert ends_with(pair[1], "spark1, rank 0, was not heard for")
 
 
 def test_a_cut_fabric_ends_the_group_on_both_sides(pair):
     pair[1].freeze()
-    until(lambda: pair[0].hot() == [], "ended on the first")
+    until(lambda: pair[0].hot == [], "ended on the first")
     pair[1].thaw()
-    until(lambda: pair[1].hot() == [] or pair[1].group.run == pair[0].group.run, "on the other")
+    until(lambda: pair[1].hot == [] or pair[1].group.run == pair[0].group.run, "on the other")
     until(lambda: hot(pair) == [["glm"], ["glm"]], "hot again")
 
 
 def test_rank_0_that_was_rebooted_starts_nothing_says_so_and_the_other_ends(pair):
     pair[0].power_off()
     pair[0].power_on()
-    until(lambda: pair[1].hot() == [], "stopped")
+    until(lambda: pair[1].hot == [], "stopped")
     assert hot(pair) == [[], []]
     assert pair[0].group.state == "down"
     assert pair[0].group.reason == "spark1 was rebooted or lost its power"
@@ -208,14 +208,14 @@ def test_an_agent_that_is_restarted_keeps_the_group(pair):
 def test_a_rank_that_is_up_without_its_group_is_stopped(tmp_path, monkeypatch):
     with cluster_of(tmp_path, monkeypatch, 2) as (spark, _):
         spark.systemd.unit(GLM, ActiveState="active", SubState="running")
-        until(lambda: spark.hot() == [], "stopped")
+        until(lambda: spark.hot == [], "stopped")
 
 
 def test_who_is_switching_is_left_alone(pair):
     with switch_lock.held(pair[0].paths.switch_lock, "ben", "own"):
         pair[1].systemd.unit(GLM, ActiveState="inactive")
         until(lambda: "left to who is switching" in pair[0].log.getvalue(), "seen")
-        assert pair[0].hot() == ["glm"]
+        assert pair[0].hot == ["glm"]
 
 
 def test_a_rank_alone_is_refused_with_the_remedy(pair):

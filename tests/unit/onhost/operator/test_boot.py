@@ -248,7 +248,7 @@ def test_a_clusters_target_waits_for_its_members_and_rank_0_begins(pair):
     assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
     code, lines = pair[0].run("operator.boot")
     assert code == 0, lines
-    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
 
 
 def test_a_member_that_does_not_come_back_is_named(pair):
@@ -268,4 +268,4 @@ def test_a_member_that_has_another_model_up_keeps_it(pair):
     assert pair[1].switch("own")[0] == 0
     code, lines = pair[0].run("operator.boot")
     assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark2 has own up")
-    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert [spark.hot for spark in pair] == [[], ["own"]]
