@@ -20,10 +20,11 @@ class Over(BaseException):
 
 
 class Clock:
-    """In the place of the programs' clock, and of the threads that they start.
+    """In the place of the programs' clock, and of the threads that start from now on.
 
     One thread goes on at a time, that which has waited for the earliest moment. As long as one does
-    not wait for this clock no time passes. What is frozen waits however late it is.
+    not wait for this clock no time passes. What is frozen waits however late it is. A test's
+    servers begin before: they wait for something else.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:

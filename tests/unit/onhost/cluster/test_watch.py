@@ -11,7 +11,7 @@ from lab_servers import until
 from onhost_fakes import FakeEngine
 
 from lockstep.onhost.cluster import rank_gate, runs
-from lockstep.onhost.core import errors, layout, switch_lock
+from lockstep.onhost.core import clock, errors, layout, switch_lock
 from lockstep.units.agent_unit import RECORDS
 
 
@@ -87,10 +87,18 @@ def test_a_member_without_power_ends_the_group_and_it_waits_for_its_return(pair)
     pair[1].power_off()
     until(lambda: pair[0].hot == [], "ended on the first")
     assert ends_with(pair[0], "spark2 was not heard for")
+    # As long as a Spark needs to boot.
+    clock.sleep(120)
     assert pair[0].group.state == "recovering"
     pair[1].power_on()
     until(lambda: pair[0].group.run != run and pair[0].group.state == "hot", "hot again")
     assert hot(pair) == [["glm"], ["glm"]]
+
+
+def test_a_member_that_does_not_return_leaves_the_group_down(pair):
+    pair[1].power_off()
+    until(lambda: pair[0].group.state == "down", "given up", 700)
+    assert "; after 10 min: spark2 (127.0.1.2:7079) does not answer" in pair[0].group.reason
 
 
 def test_a_member_that_does_not_hear_rank_0_stops_by_itself(pair):

@@ -10,28 +10,15 @@ import sys
 
 import pytest
 from a_clock import Clock
-from onhost_fakes import (
-    FakeDocker,
-    FakeSystemd,
-    host_root,
-    let_the_kernel_kill,
-    put_in_container,
-    write_meminfo,
-    write_targets,
-)
+from a_model_host import ModelHost
+from a_target import about
+from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_targets
 
 from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import boots, ended
 from lockstep.onhost.switching import gate
 
-QWEN = {
-    "unit": "vllm-qwen36.service",
-    "url": "http://127.0.0.1:30001",
-    "model": "qwen",
-    "memory_gib": 67.0,
-    "start_timeout_s": 1800,
-    "container": "vllm-qwen36",
-}
+QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
 MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
 
 
@@ -39,21 +26,15 @@ MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None
 def spark(tmp_path, monkeypatch):
     """A host with two targets, both off, and 100 GiB available."""
 
-    class Spark:
-        paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
-        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-        docker = FakeDocker(paths.docker_socket)
-        clock = Clock(monkeypatch)
-
+    class Spark(ModelHost):
         def gate(self, name: str) -> gate.Gate:
             host = config.load_host(self.paths.targets)
             return gate.Gate(host.target(name), host, self.paths)
 
-    spark = Spark()
-    spark.systemd.unit("vllm-qwen36.service")
-    spark.systemd.unit("vllm.service")
+    spark = Spark(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
+    spark.clock = Clock(monkeypatch)
     yield spark
-    spark.docker.close()
+    spark.close()
 
 
 def dropped(spark) -> bool:
