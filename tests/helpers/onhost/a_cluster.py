@@ -2,6 +2,7 @@
 
 Their programs are threads by one clock, which goes as fast as they do. What the agents say to each
 other goes through the real messages of `wire_client` and `wire_server`, without a network.
+tests/unit/onhost/cluster/test_agent.py has agents that are processes.
 """
 
 from __future__ import annotations

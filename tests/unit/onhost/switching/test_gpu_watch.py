@@ -83,7 +83,7 @@ class Spark(HotSpark):
 def spark(tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch)
     yield spark
-    spark.engine.close()
+    spark.close()
 
 
 SLOW = {"watts": 14.0, "clock": 611, "celsius": 50, "utilization": 96}
