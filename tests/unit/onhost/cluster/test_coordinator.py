@@ -9,9 +9,9 @@ from lab_servers import until
 from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
-from lockstep.onhost.core import config, errors, switch_lock
+from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.records import switches
-from lockstep.onhost.switching import cancellation
+from lockstep.onhost.switching import cancellation, journal
 
 
 @pytest.fixture
@@ -66,6 +66,22 @@ def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
     assert out.splitlines()[-1] == "the switch to glm was cancelled; hot again: own on spark2"
     assert "ben cancelled the switch to glm" in out
     assert f"systemctl start -- {SPARE}" not in calls(pair[0])
+
+
+def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
+    enter = journal.JournalTail.__enter__
+
+    def late(tail: journal.JournalTail) -> None:
+        clock.sleep(5)
+        enter(tail)
+
+    monkeypatch.setattr(journal.JournalTail, "__enter__", late)
+    work = pair[0].switch_begun("glm")
+    until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
+    cancellation.ask(pair[0].paths, "ben", restore=True)
+
+    assert "hot again: own on spark2" in work.said()
+    assert hot_everywhere(pair) == [[], ["own"]]
 
 
 def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
