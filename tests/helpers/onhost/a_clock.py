@@ -36,6 +36,7 @@ class Clock:
         self._running = {threading.current_thread()}
         self._changed = threading.Condition()
         self._over = False
+        self._died: list[BaseException] = []
         monkeypatch.setattr(clock, "time", self)
         outer, real = self, threading.Thread
 
@@ -52,12 +53,13 @@ class Clock:
                     self._as.run(super().run)
                 except Over:
                     pass
+                except BaseException as error:
+                    outer._died.append(error)
                 finally:
                     with outer._changed:
                         outer._running.discard(self)
                         outer._pass()
 
-        self._threads = threading, real
         monkeypatch.setattr(threading, "Thread", Thread)
 
     def monotonic(self) -> float:
@@ -102,10 +104,12 @@ class Clock:
         self._changed.notify_all()
 
     def stop(self) -> None:
-        """End whoever waits, and wait for those ends."""
+        """End whoever waits, and wait for those ends. Raises what ended a thread before."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
         me: Any = threading.current_thread()
         for thread in self._running - {me}:
             thread.join(10)
+        for error in self._died:
+            raise error
