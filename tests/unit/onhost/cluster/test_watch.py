@@ -56,9 +56,9 @@ def test_a_group_that_does_not_stay_is_left_down_with_the_reason(pair):
         run = pair[0].group.run
         pair[1].systemd.unit(GLM, ActiveState="inactive")
         until(lambda run=run: pair[0].group.run != run, f"hot again, {times}")
-    pair[1].systemd.unit(GLM, ActiveState="inactive")
+    pair[0].systemd.unit(GLM, ActiveState="inactive")
     until(lambda: pair[0].group.state == "down", "left down")
-    # It was told: by itself it would believe in the group for the lease.
+    # The other one was told: by itself it would believe in the group for the lease.
     until(lambda: hot(pair) == [[], []], "stopped on both", 10)
 
     assert "3 starts in 30 min did not help" in pair[0].group.reason
