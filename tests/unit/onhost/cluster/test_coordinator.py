@@ -10,7 +10,7 @@ from lockstep.onhost.cluster import coordinator
 from lockstep.onhost.cluster import planner as cluster_plan
 from lockstep.onhost.cluster import runs as cluster_groups
 from lockstep.onhost.core import clock, config, errors, switch_lock
-from lockstep.onhost.records import switches
+from lockstep.onhost.records import boots, switches
 from lockstep.onhost.switching import cancellation, journal
 
 
@@ -125,6 +125,8 @@ def test_each_member_keeps_how_a_switch_ended_with_the_person_and_where_it_was_a
     back = kept[1][0]
     assert (back.target, back.code, back.said) == ("own", 1, "glm is hot")
     assert back.person.endswith(" on spark1")
+    # Of `boot: "last"`.
+    assert [boots.load(spark.paths).hot for spark in pair] == ["glm", "glm"]
 
 
 def test_what_is_hot_already_is_asked_for_a_token_and_left_alone(pair):
@@ -343,6 +345,16 @@ def test_when_a_rank_does_not_start_it_is_said_who_has_what(pair, first, second,
 
     assert (ended, hot_everywhere(pair), lines[-1]) == (code, hot, said)
     assert any("ERROR no such device" in line for line in lines)
+
+
+def test_where_a_model_does_not_stop_no_rank_starts(pair):
+    pair[1].systemd.unit(OWN, **UP, stop_fails="Job timed out.")
+    code, lines = pair[0].switch("glm")
+
+    assert code == 1, lines
+    assert any("systemctl stop failed: Job timed out." in line for line in lines)
+    assert hot_everywhere(pair) == [[], ["own"]]
+    assert not any("start" in call.split() and GLM in call for call in calls(pair[0]))
 
 
 def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
