@@ -11,7 +11,6 @@ import socketserver
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import left_behind
+
+from lockstep.onhost.core import clock
 
 #: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
 LIMIT_S = 400.0
@@ -72,12 +73,12 @@ def ask(
 
 def until(condition: Callable[[], Any], what: str, seconds: float = LIMIT_S) -> Any:
     """Wait for a condition; its value once it is true."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    deadline = clock.now() + seconds
+    while clock.now() < deadline:
         with contextlib.suppress(OSError):
             if value := condition():
                 return value
-        time.sleep(0.02)
+        clock.sleep(0.02)
     raise AssertionError(f"{what}: not within {seconds:.0f} s")
 
 

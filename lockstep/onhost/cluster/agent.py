@@ -57,13 +57,17 @@ class Agent:
             threading.Thread(target=server.serve_forever, daemon=True).start()
         self.member.resume()
         while not self._over.wait(_STEP_S):
-            for step in (self.member.expire, *(watch.step for watch in self.watches.values())):
-                try:
-                    step()
-                except errors.Problem as problem:
-                    progress.tell(str(problem))
+            self.step()
         for server in self._servers:
             server.shutdown()
+
+    def step(self) -> None:
+        """Look once at the part in a switch and at every group, and act."""
+        for step in (self.member.expire, *(watch.step for watch in self.watches.values())):
+            try:
+                step()
+            except errors.Problem as problem:
+                progress.tell(str(problem))
 
     def end(self, *_: object) -> None:
         """Have `run` return."""

@@ -8,14 +8,13 @@ Otherwise everybody gets back what was hot there. Who is not heard from undoes i
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lockstep.onhost.cluster import members as cluster_crew
 from lockstep.onhost.cluster import planner, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import config, errors, layout, output
+from lockstep.onhost.core import clock, config, errors, layout, output
 from lockstep.onhost.switching import cancellation, timing, unfinished
 from lockstep.onhost.system import cluster_link
 
@@ -41,7 +40,7 @@ class GroupSwitch:
         self._user = user
         self._switch = switch or secrets.token_hex(8)
         self._steps = timing.Steps()
-        self._began = time.monotonic()
+        self._began = clock.now()
         self._cancellable = True
         cluster = next(iter(host.clusters.values()))
         self._here, self._rank = cluster.me.name, cluster.rank
@@ -144,7 +143,7 @@ class GroupSwitch:
                     raise
             # Two that ask on two members at once hold what the other one needs; both let go,
             # and the one of the lower rank comes first.
-            time.sleep(0.3 + self._rank)
+            clock.sleep(0.3 + self._rank)
             plan = again()
 
     def _all_join(self, wanted: str, plan: planner.Plan) -> dict[str, Answer]:
@@ -302,7 +301,7 @@ class GroupSwitch:
             out = {name for name, state in states if state["switch"] != self._switch}
             pending = [name for name in self._crew.names if name not in out]
             if pending:
-                time.sleep(0.5)
+                clock.sleep(0.5)
 
     def _hear_all(self, name: str, lines: list[str]) -> None:
         for line in lines:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Mapping
 
 from lockstep.onhost.cluster import runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import config, errors, layout, topology
+from lockstep.onhost.core import clock, config, errors, layout, topology
 
 #: A member is taken for lost when it has not answered for so long, as it takes itself for alone.
 LOST_S = 20.0
@@ -49,7 +48,7 @@ class Crew:
 
     def states(self) -> dict[str, Answer]:
         """What everybody says now; who has not answered for `LOST_S` is lost."""
-        now = time.monotonic()
+        now = clock.now()
         bodies = {name: {"from": self._read.get(name, 0)} for name in self.names}
         found = {}
         for name, answer in self.ask_all("state", bodies, timeout=3.0).items():
@@ -103,7 +102,7 @@ class Crew:
             going = [name for name in bodies if name not in failed]
             if not any(name not in found or found[name]["busy"] for name in going):
                 break
-            time.sleep(_EVERY_S)
+            clock.sleep(_EVERY_S)
         return failed
 
     def _failure(self, name: str, state: Answer | None) -> str:

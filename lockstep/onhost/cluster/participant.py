@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from lockstep.onhost.cluster import progress, runs
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import atomic, config, errors, layout, switch_lock
+from lockstep.onhost.core import atomic, clock, config, errors, layout, switch_lock
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.records import boots, switches
@@ -73,7 +73,7 @@ class Member:
         with self._changing:
             mine = self.part and self.part.switch == body.get("switch")
             if mine and self._until != _FOR_EVER:
-                self._until = time.monotonic() + self.times.lease
+                self._until = clock.now() + self.times.lease
             switch = self.part.switch if self.part else None
             work, started, host = self._work, self._started, self._host_now
         # First: a start that is over has made of its unit what is shown.
@@ -113,7 +113,7 @@ class Member:
                 self._held = stack.pop_all()
             self._work, self._started = progress.Work(), None
             # Nothing is asked until all have joined, and each looks at all of its weights.
-            self._until = time.monotonic() + _JOINING * self.times.lease
+            self._until = clock.now() + _JOINING * self.times.lease
             return {"previous": previous}
 
     def drop(self, body: Answer) -> Answer:
@@ -195,7 +195,7 @@ class Member:
         """Undo a switch whose coordinator is not heard any more."""
         with self._changing:
             part = self.part
-            if part is None or time.monotonic() < self._until:
+            if part is None or clock.now() < self._until:
                 return
             reason = f"{part.asked_on}, where the switch was asked for, is not heard any more"
             progress.tell(f"{reason}: undoing its part here")
@@ -243,7 +243,7 @@ class Member:
             switch.none()
             # A stop ends a start, but only one that systemd knows of already.
             while start.busy:
-                start.wait(0.2)
+                clock.sleep(0.2)
                 switch.drop()
             return True
 

@@ -27,10 +27,6 @@ class Work:
         """Whether it goes on."""
         return self._thread.is_alive()
 
-    def wait(self, limit_s: float) -> None:
-        """Return when it has ended, or after so many seconds."""
-        self._thread.join(limit_s)
-
     def _say(self, line: str) -> None:
         self.lines.append(line)
         tell(line)

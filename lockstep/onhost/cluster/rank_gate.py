@@ -11,9 +11,7 @@ exit codes: 0 the group is being started, or systemd stops the unit, 1 it is not
 
 from __future__ import annotations
 
-import time
-
-from lockstep.onhost.core import atomic, config, errors, layout, program
+from lockstep.onhost.core import atomic, clock, config, errors, layout, program
 from lockstep.onhost.system import cluster_link
 
 
@@ -24,7 +22,7 @@ def admit(name: str, paths: layout.Paths) -> None:
         return
     given = atomic.read_json(paths.admitted)
     try:
-        admitted = given["target"] == name and time.monotonic() < float(given["until"])
+        admitted = given["target"] == name and clock.now() < float(given["until"])
     except (ValueError, LookupError, TypeError):
         admitted = False
     if not admitted:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import replace
 
 from lockstep.onhost.cluster import progress, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import errors, layout, output, switch_lock, topology
+from lockstep.onhost.core import clock, errors, layout, output, switch_lock, topology
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
 
@@ -25,7 +24,7 @@ def lately(group: runs.Group, now: float) -> tuple[float, ...]:
 
 def step(group: runs.Group, paths: layout.Paths, caller: wire_client.Caller) -> None:
     """Start the group again once every member can; give up with the reason otherwise."""
-    now = time.monotonic()
+    now = clock.now()
     shown = units.show([switch_job.UNIT])[switch_job.UNIT]
     if transient.running(shown) or switch_lock.holder(paths.switch_lock):
         return

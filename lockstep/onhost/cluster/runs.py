@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from lockstep.onhost.core import atomic, config, layout, output, topology
+from lockstep.onhost.core import atomic, clock, config, layout, output, topology
 
 #: Who starts a group again after a fault.
 WATCH = "the cluster watch"
@@ -62,9 +62,7 @@ class Group:
 
     def over(self, state: str, reason: str) -> Group:
         """The same run, which is over now."""
-        return replace(
-            self, state=state, reason=reason, ended=time.time(), ended_at=time.monotonic()
-        )
+        return replace(self, state=state, reason=reason, ended=time.time(), ended_at=clock.now())
 
 
 @dataclass(frozen=True)
@@ -180,7 +178,7 @@ def part_kept(paths: layout.Paths) -> Part | None:
 
 def admit(paths: layout.Paths, name: str) -> None:
     """Let the rank of a target start now."""
-    until = time.monotonic() + _ADMITTED_S
+    until = clock.now() + _ADMITTED_S
     atomic.write_json(paths.admitted, {"target": name, "until": until})
 
 

@@ -13,11 +13,10 @@ import hmac
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core import clock, errors, layout
 
 #: For how long a ticket serves, seconds by the clock of who gave it.
 TICKET_S = 60.0
@@ -83,7 +82,7 @@ def _seal(key: bytes, parts: tuple[str, ...], body: bytes) -> str:
 class Guard:
     """Lets each request in once. `now` is of a clock that only goes forward, seconds."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = clock.now) -> None:
         self._now = now
         # What the process before this one has let in has another.
         self._process = secrets.token_hex(16)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from lockstep.onhost.cluster import participant, progress, recovery, runs, wire_client
 from lockstep.onhost.cluster.wire_client import Answer
-from lockstep.onhost.core import errors, switch_lock
+from lockstep.onhost.core import clock, errors, switch_lock
 from lockstep.onhost.records import ended
 from lockstep.onhost.switching import switch, wedge, wedge_state
 from lockstep.onhost.systemd import units
@@ -24,16 +24,16 @@ class Seen:
     """What the watch has seen of one run: when it began to, and when each member was heard last."""
 
     run: str = ""
-    began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=clock.now)
     heard: dict[str, float] = field(default_factory=dict)
-    looked: float = field(default_factory=time.monotonic)
+    looked: float = field(default_factory=clock.now)
     looking: threading.Thread | None = None
     counters: wedge_state.Record = field(default_factory=wedge_state.Record)
     no_token: str = ""
 
     def silent(self, name: str) -> float:
         """Seconds since this member was heard."""
-        return time.monotonic() - self.heard.get(name, self.began)
+        return clock.now() - self.heard.get(name, self.began)
 
 
 class Watch:
@@ -47,9 +47,9 @@ class Watch:
 
     def step(self) -> None:
         """Look once in a beat, and act."""
-        if time.monotonic() - self._stepped < self._times.beat:
+        if clock.now() - self._stepped < self._times.beat:
             return
-        self._stepped = time.monotonic()
+        self._stepped = clock.now()
         group = self._group()
         if self._member.part is not None:
             # The switch under way looks after its ranks; whoever asked for it is waited for.
@@ -74,7 +74,7 @@ class Watch:
             return {"switching": True}
         if group is None or group.run != body["run"] or group.state != runs.HOT:
             return {"over": (group and group.reason) or "it was started anew"}
-        self._seen.heard[self._cluster.first.name] = time.monotonic()
+        self._seen.heard[self._cluster.first.name] = clock.now()
         runs.note(self._paths, group, heard=time.time(), members=body["members"])
         return {"why": self._ailing(group.target)}
 
@@ -119,8 +119,8 @@ class Watch:
         if seen.no_token:
             return f"rank 0 on {me} generates nothing: {seen.no_token}"
         idle = seen.looking is None or not seen.looking.is_alive()
-        if idle and time.monotonic() - seen.looked >= self._times.look:
-            seen.looked = time.monotonic()
+        if idle and clock.now() - seen.looked >= self._times.look:
+            seen.looked = clock.now()
             seen.looking = threading.Thread(target=self._look, args=(group, seen), daemon=True)
             seen.looking.start()
         return ""
@@ -135,7 +135,7 @@ class Watch:
                 if silent > self._times.lease:
                     return f"{name} was not heard for {silent:.0f} s ({answer})"
                 continue
-            self._seen.heard[name] = time.monotonic()
+            self._seen.heard[name] = clock.now()
             if "over" in answer:
                 return f"{name} is not in it any more: {answer['over']}"
             if answer.get("why"):
@@ -162,7 +162,7 @@ class Watch:
         """End the group on every member, and decide whether it is started again."""
         body = {"run": group.run, "reason": reason}
         self._caller.ask_all(self._cluster.others, "end", body)
-        lately = recovery.lately(group, time.monotonic())
+        lately = recovery.lately(group, clock.now())
         # What the memory floor has ended would end so again.
         final = ended.MARK in reason
         if not final and len(lately) >= recovery.STARTS:

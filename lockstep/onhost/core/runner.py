@@ -12,21 +12,30 @@ from lockstep.onhost.core import errors
 _KILLED_S = 1.0
 
 
-def run(
-    argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return it, whatever its exit status.
+def start(
+    argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
+    """Begin a command whose output is read. `env` is its whole environment; None: ours.
 
-    `env` is its whole environment; None: ours. Problem when the program is missing or does
-    not end within `timeout` seconds.
+    Problem when the program is missing.
     """
     pipe = subprocess.PIPE
     try:
-        child = subprocess.Popen(
-            list(argv), stdout=pipe, stderr=pipe, text=True, errors="replace", env=env
+        return subprocess.Popen(
+            list(argv), stdout=pipe, stderr=stderr, text=True, errors="replace", env=env
         )
     except FileNotFoundError as error:
         raise errors.Problem(f"{argv[0]}: command not found") from error
+
+
+def run(
+    argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and return it, whatever its exit status; `env` as for `start`.
+
+    Problem when the program is missing or does not end within `timeout` seconds.
+    """
+    child = start(argv, env)
     try:
         out, said = child.communicate(timeout=timeout)
     except BaseException as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from lockstep.onhost.core import errors, file_lock, output
+from lockstep.onhost.core import clock, errors, file_lock, output
 
 # A note goes an instant before its lock: who waited for its end is no second operator.
 _GRACE_S = 1.0
@@ -56,15 +56,15 @@ def held(path: Path, user: str, target: str) -> Iterator[None]:
 
 
 def _acquire(file: TextIO, path: Path) -> None:
-    until = time.monotonic() + _GRACE_S
+    until = clock.now() + _GRACE_S
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if time.monotonic() >= until:
+            if clock.now() >= until:
                 raise Locked(holder(path)) from None
-            time.sleep(0.05)
+            clock.sleep(0.05)
 
 
 def holder(path: Path) -> Holder | None:

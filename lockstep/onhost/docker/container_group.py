@@ -7,12 +7,11 @@ when memory is short, and no id is kept that another process may have got meanwh
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core import clock, errors, layout
 
 #: The slice of all engines in containers: below system.slice, as everything that Docker runs.
 ALL = "system-lockstep"
@@ -46,18 +45,18 @@ def end(container: str, paths: layout.Paths, wait_s: float) -> list[int]:
     may. Problem where one is left after `wait_s` seconds.
     """
     killed = left = processes(container, paths)
-    began = time.monotonic()
+    began = clock.now()
     while left:
         for group in _groups(container, paths):
             _kill(group)
         left = processes(container, paths)
-        if left and time.monotonic() - began >= wait_s:
+        if left and clock.now() - began >= wait_s:
             raise errors.Problem(
                 f"processes {', '.join(map(str, left))} of container {container} are alive "
                 f"{wait_s:.0f} s after they were killed: they hang in the kernel. Remedy: reboot"
             )
         if left:
-            time.sleep(0.1)
+            clock.sleep(0.1)
     return killed
 
 

@@ -15,9 +15,7 @@ exit codes: 0 gone, 1 still there, somebody else's, or not known because Docker 
 
 from __future__ import annotations
 
-import time
-
-from lockstep.onhost.core import errors, layout, output, program
+from lockstep.onhost.core import clock, errors, layout, output, program
 from lockstep.onhost.docker import container_group, docker_api
 
 # Docker answers in milliseconds, and removes a container whose processes are gone within seconds.
@@ -30,7 +28,7 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float, paths: layout.Path
     Problem when it outlives `wait_s`, and when it is not ours. Where Docker does not answer, this
     is Unreachable, and no process that the kernel knows in its slice is left.
     """
-    started = time.monotonic()
+    started = clock.now()
     found = bool(container_group.end(name, paths, wait_s))
     while (container := docker.container(name)) is not None:
         if not docker_api.ours(container["Config"].get("Labels")):
@@ -39,14 +37,14 @@ def stop(docker: docker_api.Docker, name: str, wait_s: float, paths: layout.Path
                 f"stays. Remedy: docker rename or docker rm {name}"
             )
         found = True
-        if time.monotonic() - started >= wait_s:
+        if clock.now() - started >= wait_s:
             raise errors.Problem(
                 f"container {name} is still there {wait_s:.0f} s after it was killed. "
                 "Remedy: sudo systemctl restart docker, then docker rm -f " + name
             )
         # By its id: another one of that name was not looked at.
         docker.remove(container["Id"])
-        time.sleep(0.1)
+        clock.sleep(0.1)
     return found
 
 

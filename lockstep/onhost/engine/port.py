@@ -11,8 +11,9 @@ import urllib.parse
 from collections.abc import Iterable
 from pathlib import Path
 
-from lockstep.onhost.core import config, layout, listeners
+from lockstep.onhost.core import config, layout
 from lockstep.onhost.engine import alive
+from lockstep.onhost.system import listeners
 
 _EVERYWHERE = ("0.0.0.0", "::")
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
-from lockstep.onhost.core import listeners as kernel_listeners
 from lockstep.onhost.facts.reading import Facts, digest, listed, rows, run, text
 from lockstep.onhost.records.ours import UNITS, marked
+from lockstep.onhost.system import listeners as kernel_listeners
 
 #: What the kernel's messages go to, as an item.
 SENT = "kernel messages to"

@@ -13,11 +13,19 @@ exit codes: those of switch.sh, with 0 for a fallback that is hot; 1 no model is
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from lockstep.onhost.cluster import members, wire_client
-from lockstep.onhost.core import config, errors, layout, output, program, switch_lock, terminal
+from lockstep.onhost.core import (
+    clock,
+    config,
+    errors,
+    layout,
+    output,
+    program,
+    switch_lock,
+    terminal,
+)
 from lockstep.onhost.operator import switch_sh
 from lockstep.onhost.records import boots, switches
 from lockstep.onhost.systemd import units
@@ -75,15 +83,13 @@ def wait_for_members(
     target: config.Target,
     cluster: config.Cluster,
     paths: layout.Paths,
-    wait_s: float = MEMBERS_S,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Return when every member of the target's cluster answers, and none has a model up.
 
     LeftAlone where one has, or somebody switches here meanwhile; Problem names who is missing.
     """
     caller = wire_client.Caller.of(cluster, paths)
-    began, told = time.monotonic(), False
+    began, told = clock.now(), False
     while True:
         _idle(host, paths)
         missing = {}
@@ -94,8 +100,8 @@ def wait_for_members(
                 raise LeftAlone(f"{name} has {up[0]} up")
         if not missing:
             return
-        waited = time.monotonic() - began
-        if waited >= wait_s:
+        waited = clock.now() - began
+        if waited >= MEMBERS_S:
             raise errors.Problem(
                 f"{target.name} stays down: after {waited:.0f} s there is no answer of "
                 f"{', '.join(missing)} ({next(iter(missing.values()))}). {_REMEDY} {target.name}"
@@ -103,7 +109,7 @@ def wait_for_members(
         if not told:
             told = True
             terminal.say(f"{target.name} waits for {', '.join(missing)}")
-        sleep(_EVERY_S)
+        clock.sleep(_EVERY_S)
 
 
 def main(argv: list[str], paths: layout.Paths | None = None) -> int:

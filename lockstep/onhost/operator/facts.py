@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, layout, meminfo, switch_lock
+from lockstep.onhost.core import clock, config, layout, meminfo, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.operator import status
 from lockstep.onhost.records import last_diff, switches
@@ -44,7 +44,7 @@ class _Apart(Generic[T]):
 
     def last(self, look: Callable[[], T]) -> T | None:
         """What the newest look found; None where that is old, because one does not come back."""
-        found, now = self._found, time.monotonic()
+        found, now = self._found, clock.now()
         if found and now - found[0] < self._every_s:
             return found[1]
         if self._thread is None or not self._thread.is_alive():
@@ -56,7 +56,7 @@ class _Apart(Generic[T]):
 
     def _look(self, look: Callable[[], T]) -> None:
         found = look()
-        self._found = time.monotonic(), found
+        self._found = clock.now(), found
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Facts:
         "free_gib"}, "switches" (newest first), "diff" of this host. null: it cannot be told.
         """
         with self._turn:
-            if self._kept is None or time.monotonic() - self._kept[0] >= FRESH_S:
+            if self._kept is None or clock.now() - self._kept[0] >= FRESH_S:
                 found = self._look()
-                self._kept = time.monotonic(), found
+                self._kept = clock.now(), found
             return self._kept[1]
 
     def _look(self) -> dict[str, Any]:
@@ -137,7 +137,7 @@ class Facts:
         before, self._counted = self._counted, None
         if counters is None:
             return None
-        now = self._counted = _Counted(time.monotonic(), since, counters)
+        now = self._counted = _Counted(clock.now(), since, counters)
         return {"tok_s": _rate(before, now), "requests": counters.outstanding}
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 
-from lockstep.onhost.core import config, errors, layout, output, switch_lock, terminal
+from lockstep.onhost.core import clock, config, errors, layout, output, switch_lock, terminal
 from lockstep.onhost.switching import switch_job
 from lockstep.onhost.systemd import transient, units
 
@@ -50,12 +49,12 @@ def wait(host: config.Host, paths: layout.Paths) -> int:
         if not moving and switch_lock.holder(paths.switch_lock) is None:
             break
         started |= {target.unit for target in moving}
-        if time.monotonic() - told >= 15:
-            told = time.monotonic()
+        if clock.now() - told >= 15:
+            told = clock.now()
             for target in moving:
                 phase = status.last_phase(state[target.unit])
                 terminal.say(f"{target.name} {state[target.unit].state} {phase}".rstrip())
-        time.sleep(0.5)
+        clock.sleep(0.5)
     hot = [target.name for target in host.targets.values() if state[target.unit].state == "hot"]
     terminal.say(f"{', '.join(hot) or 'no model'} hot")
     failed = any(state[unit].state == "failed" for unit in started)

@@ -45,7 +45,16 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from lockstep.onhost.core import config, errors, layout, output, runner, switch_lock, terminal
+from lockstep.onhost.core import (
+    clock,
+    config,
+    errors,
+    layout,
+    output,
+    runner,
+    switch_lock,
+    terminal,
+)
 from lockstep.onhost.operator import follow
 from lockstep.onhost.switching import cancellation, switch_job
 from lockstep.onhost.systemd import transient, units
@@ -127,7 +136,7 @@ def _followed(host: config.Host, paths: layout.Paths) -> int:
     now = facts.Facts(host, paths).now
     while not output.nobody_reads():
         output.say(json.dumps(now()))
-        time.sleep(facts.FRESH_S)
+        clock.sleep(facts.FRESH_S)
     return errors.EXIT_DONE
 
 
@@ -223,7 +232,7 @@ def _request_cancellation(user: str, paths: layout.Paths, restore: bool) -> tran
         if switch_lock.holder(paths.switch_lock):
             cancellation.ask(paths, user, restore=restore)
             return job
-        time.sleep(0.1)
+        clock.sleep(0.1)
     return None
 
 
@@ -250,7 +259,7 @@ def _start(job: transient.Job, paths: layout.Paths, wait: bool) -> None:
         if output.nobody_reads():
             # Whoever asked has gone, and is not to be surprised by a switch later.
             raise errors.Problem("nobody waits for this switch any more: it was not begun")
-        if time.monotonic() - told >= 15:
-            told = time.monotonic()
+        if clock.now() - told >= 15:
+            told = clock.now()
             terminal.say(f"waiting: {holder or 'somebody else is switching'}")
-        time.sleep(0.5)
+        clock.sleep(0.5)

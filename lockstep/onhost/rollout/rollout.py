@@ -24,11 +24,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 
 from lockstep.onhost.cluster import cluster_rollout
-from lockstep.onhost.core import config, errors, layout, output, program
+from lockstep.onhost.core import clock, config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.rollout import taken_back
@@ -89,15 +88,15 @@ def _refusal(
 
 def _token_where_clients_ask(target: config.Target) -> None:
     """A token, within the time in which the gateway learns what is hot. As `canary` raises."""
-    key, began = openai_api.api_key(target), time.monotonic()
+    key, began = openai_api.api_key(target), clock.now()
     while True:
         try:
             openai_api.canary(target, key, _CANARY_S)
             return
         except openai_api.NotReady:
-            if time.monotonic() - began >= _GATEWAY_LEARNS_S:
+            if clock.now() - began >= _GATEWAY_LEARNS_S:
                 raise
-        time.sleep(0.2)
+        clock.sleep(0.2)
 
 
 def back(paths: layout.Paths, why: str) -> int:

@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, output, program
+from lockstep.onhost.core import clock, config, errors, layout, output, program
 from lockstep.onhost.engine import openai_api, sense, sense_record
 from lockstep.onhost.records import accepted
 from lockstep.onhost.rollout import technical
@@ -113,14 +113,14 @@ def _counted(
     target: config.Target, key: str | None, before: engines.Counters | None
 ) -> engines.Counters | None:
     """The engine's counters at rest; after the runs once they were counted, or a while later."""
-    limit = time.monotonic() + SETTLE_S
+    limit = clock.now() + SETTLE_S
     while True:
         seen = openai_api.counters(target, key)
         moved = _moved(before, seen, "finished")
         rested = seen is None or not seen.outstanding
-        if (rested and (moved is None or moved >= RUNS)) or time.monotonic() > limit:
+        if (rested and (moved is None or moved >= RUNS)) or clock.now() > limit:
             break
-        time.sleep(0.1)
+        clock.sleep(0.1)
     if seen is not None and seen.outstanding:
         raise Suspect(f"{seen.outstanding} request(s) of somebody else are in the engine")
     return seen
@@ -131,9 +131,9 @@ def _rate(target: config.Target, key: str | None) -> float:
     # Streamed as `lockstep bench` has it, because an answer in one piece takes longer.
     stream = openai_api.streamed(engines.ENGINES.get(target.engine))
     body = {**stream, "ignore_eos": True, "max_tokens": technical.TOKENS}
-    began, wall = time.monotonic(), time.time()
+    began, wall = clock.now(), time.time()
     made = openai_api.generate(target, key, f"[{mark}] {technical.PROMPT}", ANSWER_S, body)
-    drift = (time.time() - wall) - (time.monotonic() - began)
+    drift = (time.time() - wall) - (clock.now() - began)
     if made.tokens != technical.TOKENS:
         raise Suspect(
             f"{made.tokens} tokens instead of {technical.TOKENS}: truncated, or not counted"
@@ -217,7 +217,7 @@ def _measured(target: config.Target) -> tuple[list[float], gpu.Band]:
             why = suspicion
         if left:
             output.say(f"{target.name}: {why}; measuring again")
-            time.sleep(PAUSE_S)
+            clock.sleep(PAUSE_S)
     raise why
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 
-from lockstep.onhost.core import atomic, layout
+from lockstep.onhost.core import atomic, clock, layout
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Cancelled(Exception):
 
 def ask(paths: layout.Paths, user: str, *, restore: bool) -> None:
     """Leave a request; only root may."""
-    request = Request(user, time.monotonic(), restore)
+    request = Request(user, clock.now(), restore)
     atomic.write_json(paths.cancellation, asdict(request), mode=0o600)
 
 

@@ -15,12 +15,10 @@ exit codes: 0 the engine may start, 1 told to end by somebody else than systemd 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, meminfo, output, program, runner
+from lockstep.onhost.core import clock, config, errors, layout, meminfo, output, program, runner
 from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import docker_api, stop_container
 from lockstep.onhost.engine import alive, gpu_holders, port
@@ -38,17 +36,15 @@ _SYNC_TIMEOUT_S = 30.0
 
 @dataclass
 class Gate:
-    """The gate of one target. `wait_s` bounds all waiting together; `sleep` and `now` for tests."""
+    """The gate of one target. `wait_s` bounds all waiting together."""
 
     target: config.Target
     host: config.Host
     paths: layout.Paths = field(default_factory=layout.Paths)
     wait_s: float = DEFAULT_WAIT_S
-    sleep: Callable[[float], None] = time.sleep
-    now: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
-        self._started = self.now()
+        self._started = clock.now()
         self._docker = docker_api.Docker(self.paths.docker_socket, timeout=20)
 
     def pass_or_refuse(self) -> None:
@@ -101,7 +97,7 @@ class Gate:
             if self._waited() - told >= 10:
                 told = self._waited()
                 tell(f"waiting for another engine to end, {told:.0f} s: {'; '.join(others)}")
-            self.sleep(1)
+            clock.sleep(1)
 
     def alive_elsewhere(self) -> list[str]:
         """What is alive of other targets, in words."""
@@ -158,7 +154,7 @@ class Gate:
                     f"waiting for memory, {told:.0f} s: {rounded_down(now.available)} GiB "
                     f"available, {rounded_up(need)} GiB needed"
                 )
-            self.sleep(1)
+            clock.sleep(1)
             now = meminfo.memory(self.paths.proc)
         found = f"{rounded_down(now.available)} of {now.total:.1f} GiB available"
         tell(f"{found}, {rounded_up(need)} GiB needed")
@@ -215,7 +211,7 @@ class Gate:
             return set()
 
     def _waited(self) -> float:
-        return self.now() - self._started
+        return clock.now() - self._started
 
 
 def tell(line: str) -> None:

@@ -18,10 +18,9 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from lockstep.onhost.core import atomic, config, errors, layout, output, runner
+from lockstep.onhost.core import atomic, clock, config, errors, layout, output, runner
 from lockstep.onhost.engine import gpu_holders, openai_api
 from lockstep.onhost.records import accepted, boots
 from lockstep.onhost.system import gpu
@@ -80,12 +79,10 @@ def lines(paths: layout.Paths) -> list[str]:
 
 @dataclass
 class Look:
-    """One look at the GPU of one host. `sleep` and `now` (s) are replaced in tests."""
+    """One look at the GPU of one host."""
 
     host: config.Host
     paths: layout.Paths
-    sleep: Callable[[float], None] = time.sleep
-    now: Callable[[], float] = time.monotonic
 
     def take(self, hot: config.Target | None) -> None:
         """Look, act where the cap is lost, and replace the record.
@@ -134,7 +131,7 @@ class Look:
             return None
         tell(f"the GPU runs at {now.clock_mhz:.0f} MHz, its cap of {most} MHz is lost: set again")
         done = runner.run(["systemctl", "restart", gpu.CAP_UNIT], timeout=120)
-        self.sleep(AGAIN_S)
+        clock.sleep(AGAIN_S)
         after = gpu.look()
         if done.returncode == 0 and not after.above(most):
             return None
@@ -146,7 +143,7 @@ class Look:
     def _heat(self, now: gpu.Reading) -> str | None:
         if not now.heat:
             return None
-        self.sleep(AGAIN_S)
+        clock.sleep(AGAIN_S)
         after = gpu.look()
         still = [words for words in after.heat if words in now.heat]
         if not still:
@@ -213,9 +210,9 @@ class Look:
         asked = target.itself
         try:
             key = openai_api.api_key(asked)
-            first, began = openai_api.counters(asked, key), self.now()
-            self.sleep(MEASURE_S)
-            last, seconds = openai_api.counters(asked, key), self.now() - began
+            first, began = openai_api.counters(asked, key), clock.now()
+            clock.sleep(MEASURE_S)
+            last, seconds = openai_api.counters(asked, key), clock.now() - began
         except openai_api.NotReady:
             return None
         if not (first and last and first.outstanding and last.outstanding):

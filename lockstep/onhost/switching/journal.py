@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from collections.abc import Callable
+from contextlib import suppress
 
+from lockstep.onhost.core import clock, errors, runner
 from lockstep.onhost.engine import log_phases
 
 # One line per few seconds: an engine's log must not push the phone's screen away.
@@ -24,17 +25,9 @@ class JournalTail:
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> None:
-        try:
-            self._process = subprocess.Popen(
-                self._argv,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                errors="replace",
-            )
-        except OSError:
-            return
-        self._thread.start()
+        with suppress(errors.Problem, OSError):
+            self._process = runner.start(self._argv, stderr=subprocess.DEVNULL)
+            self._thread.start()
 
     def __exit__(self, *_: object) -> None:
         if self._process is not None:
@@ -48,6 +41,6 @@ class JournalTail:
         for line in self._process.stdout:
             text = log_phases.phase(line)
             own = "lockstep " in line
-            if text and text != said and (own or time.monotonic() - spoke >= _PHASE_EVERY_S):
-                said, spoke = text, time.monotonic()
+            if text and text != said and (own or clock.now() - spoke >= _PHASE_EVERY_S):
+                said, spoke = text, clock.now()
                 self._say(text)

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lockstep.onhost.core import (
+    clock,
     config,
     errors,
     layout,
@@ -199,4 +199,4 @@ def main(argv: list[str], paths: layout.Paths | None = None) -> int:
                 told = str(problem)
                 tell(told)
             rest = _LONGEST_S
-        time.sleep(rest)
+        clock.sleep(rest)

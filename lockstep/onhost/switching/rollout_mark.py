@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from lockstep.onhost.core import atomic, errors, layout, output, switch_lock
+from lockstep.onhost.core import atomic, clock, errors, layout, output, switch_lock
 
 USER = "the deploy"
 # A switch of an operator is waited for: it takes as long as two starts and a stop at most.
@@ -42,18 +41,18 @@ def take_mark(paths: layout.Paths) -> str | None:
 @contextmanager
 def alone(paths: layout.Paths) -> Iterator[None]:
     """Hold the switch lock; somebody else's switch is waited for."""
-    began, told = time.monotonic(), -30.0
+    began, told = clock.now(), -30.0
     with ExitStack() as stack:
         while True:
             try:
                 stack.enter_context(switch_lock.held(paths.switch_lock, USER, "a new generation"))
                 break
             except switch_lock.Locked as problem:
-                waited = time.monotonic() - began
+                waited = clock.now() - began
                 if waited > SWITCH_LIMIT_S:
                     raise
                 if waited - told >= 30:
                     told = waited
                     output.say(f"waiting: {problem}")
-            time.sleep(0.5)
+            clock.sleep(0.5)
         yield

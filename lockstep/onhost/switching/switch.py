@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from lockstep.onhost.core import atomic, config, errors, layout, meminfo, output, runner
+from lockstep.onhost.core import atomic, clock, config, errors, layout, meminfo, output, runner
 from lockstep.onhost.core.need import rounded_down, rounded_up
 from lockstep.onhost.docker import container_group, docker_api, stop_container
 from lockstep.onhost.engine import alive, log_phases, openai_api
@@ -56,7 +56,7 @@ class Switch:
         self._print = say
         self.hot_already = False  #: Whether `to` had nothing to start.
         self._spoke = 0.0
-        self._began = time.monotonic()
+        self._began = clock.now()
         self._cancellable = False
         self._paths = paths
         self._user = user
@@ -201,7 +201,7 @@ class Switch:
         return errors.EXIT_DONE
 
     def _say(self, line: str) -> None:
-        self._spoke = time.monotonic()
+        self._spoke = clock.now()
         self._print(line)
 
     def _state(self) -> State:
@@ -355,10 +355,10 @@ class Switch:
         names = sorted({target.name for target in up})
         with self._steps.timed("stop"):
             if up:
-                began = time.monotonic()
+                began = clock.now()
                 self._say(f"stopping {', '.join(names)}")
                 self._stop(up)
-                self._say(f"stopped in {output.duration(time.monotonic() - began)}")
+                self._say(f"stopped in {output.duration(clock.now() - began)}")
             return bool(self._remove_stray_containers(state) + names)
 
     def _stop(self, targets: Iterable[config.Target]) -> None:
@@ -371,17 +371,17 @@ class Switch:
         result = self._watched(["systemctl", "stop", "--", *names], "stopping", _STOP_LIMIT_S)
         if result.returncode != 0:
             raise errors.Problem(f"systemctl stop failed: {result.stderr.strip()}")
-        began = time.monotonic()
+        began = clock.now()
         while left := [words for each in targets for words in alive.left_of(each, self._paths)]:
-            waited = time.monotonic() - began
+            waited = clock.now() - began
             if waited >= _GONE_S:
                 raise errors.Problem(
                     f"not stopped after {output.duration(waited)}: {'; '.join(left)}. "
                     "Remedy: switch.sh none; where that says the same, reboot"
                 )
-            if time.monotonic() - self._spoke >= HEARTBEAT_S:
+            if clock.now() - self._spoke >= HEARTBEAT_S:
                 self._say(f"… waiting for the end of {'; '.join(left)}")
-            time.sleep(0.5)
+            clock.sleep(0.5)
 
     def _remove_stray_containers(self, state: State) -> list[str]:
         names = {
@@ -413,14 +413,14 @@ class Switch:
         Raises Cancelled, and then the unit may still be starting.
         """
         self._check_cancelled()
-        began = time.monotonic()
+        began = clock.now()
         since = time.time()
         # A unit that hit its start limit would refuse although the operator asks for it.
         runner.run(["systemctl", "reset-failed", "--", target.unit])
         self._say(f"starting {target.name}")
         with journal.JournalTail(target.unit, since, self._say):
             result = self._watched(["systemctl", "start", "--", target.unit], "starting")
-        took = output.duration(time.monotonic() - began)
+        took = output.duration(clock.now() - began)
         unit = units.show([target.unit])[target.unit]
         # A check that is killed together with its engine counts as passed: SIGKILL is among the
         # orderly ends of an engine.
@@ -459,8 +459,8 @@ class Switch:
 
         What has no limit can be cancelled: Cancelled, and systemd goes on with it.
         """
-        began = time.monotonic()
-        with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
+        began = clock.now()
+        with runner.start(argv) as process:
             while True:
                 try:
                     if not limit_s:
@@ -471,7 +471,7 @@ class Switch:
                     process.kill()
                     raise
                 except subprocess.TimeoutExpired:
-                    now = time.monotonic()
+                    now = clock.now()
                     if limit_s and now - began >= limit_s:
                         process.kill()
                         raise errors.Problem(

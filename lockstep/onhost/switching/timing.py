@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lockstep.onhost.core import output
+from lockstep.onhost.core import clock, output
 from lockstep.onhost.systemd import units
 
 _CANARY = re.compile(
@@ -25,11 +24,11 @@ class Steps:
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Count the time inside as `name`."""
-        began = time.monotonic()
+        began = clock.now()
         try:
             yield
         finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+            self.seconds[name] = self.seconds.get(name, 0.0) + clock.now() - began
 
     def started(self, unit: str, journal: list[str]) -> str | None:
         """Add a start's own steps as systemd and the readiness check saw them.

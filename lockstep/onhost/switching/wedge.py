@@ -14,10 +14,9 @@ exit codes: 0 looked, whatever was found; 1 the restart or stop failed; 2 wrong 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lockstep.onhost.core import config, errors, layout, output, program, runner, switch_lock
+from lockstep.onhost.core import clock, config, errors, layout, output, program, runner, switch_lock
 from lockstep.onhost.engine import openai_api
 from lockstep.onhost.switching import gpu_watch, wedge_state
 from lockstep.onhost.systemd import units
@@ -34,13 +33,11 @@ RESTARTS, WINDOW_S = 2, 3600.0
 
 @dataclass
 class Watch:
-    """One look at one host. `now` (s since boot) and `sleep` are replaced in tests."""
+    """One look at one host."""
 
     host: config.Host
     paths: layout.Paths
     token_wait_s: float = TOKEN_WAIT_S
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
     record: wedge_state.Record = field(default_factory=wedge_state.Record)
     idle_s: float = IDLE_S
 
@@ -62,7 +59,7 @@ class Watch:
             unit = state[target.unit]
             if unit.main_pid != self.record.pid:
                 self.record.pid, self.record.counters = unit.main_pid, {}
-                self.record.alive_at = self.now()
+                self.record.alive_at = clock.now()
             reason = self.verdict(target)
             wedge_state.save(self.paths, self.record)
             if reason:
@@ -83,26 +80,26 @@ class Watch:
         if found:
             self.record.counters = dict(found.moving)
         if moved:
-            self.record.alive_at = self.now()
-        if moved or (not outstanding and self.now() - self.record.alive_at < self.idle_s):
+            self.record.alive_at = clock.now()
+        if moved or (not outstanding and clock.now() - self.record.alive_at < self.idle_s):
             return None
         return self._no_token(target, key, f"requests outstanding: {outstanding}")
 
     def _no_token(self, target: config.Target, key: str | None, why: str) -> str | None:
         """Ask for a token, at most twice; why that makes it wedged, None when it lives."""
-        began = self.record.asked_at = self.now()
+        began = self.record.asked_at = clock.now()
         # Before it asks: who counts the engine's requests is to know this one.
         wedge_state.save(self.paths, self.record)
         for attempt in (1, 2):
-            left = self.token_wait_s - (self.now() - began)
+            left = self.token_wait_s - (clock.now() - began)
             said = self._token(target, key, max(1.0, left))
             if said is None or self._moved(target, key):
-                self.record.alive_at = self.now()
+                self.record.alive_at = clock.now()
                 return None
-            waited = self.now() - began
+            waited = clock.now() - began
             if attempt == 2 or waited >= self.token_wait_s:
                 break
-            self.sleep(_AGAIN_S)
+            clock.sleep(_AGAIN_S)
         return f"no token in {waited:.0f} s ({said}); {why}"
 
     def _token(self, target: config.Target, key: str | None, limit_s: float) -> str | None:
@@ -138,7 +135,7 @@ class Watch:
             tell(f"{target.name}: {reason}; left to who is switching: {problem}")
 
     def _act(self, target: config.Target, reason: str) -> None:
-        now = self.now()
+        now = clock.now()
         mine = [deed for deed in self.record.deeds if deed.unit == target.unit]
         down = sum(now - deed.at < WINDOW_S for deed in mine) >= RESTARTS
         deed = wedge_state.Deed(target.unit, now, time.time(), reason, left_down=down)

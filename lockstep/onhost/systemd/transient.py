@@ -11,12 +11,11 @@ import hashlib
 import os
 import re
 import select
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lockstep.onhost.core import errors, file_lock, layout, output, runner
+from lockstep.onhost.core import clock, errors, file_lock, layout, output, runner
 from lockstep.onhost.systemd import units
 
 EXIT_TIMEOUT = 124  # as timeout(1) has it
@@ -121,7 +120,7 @@ def start(
         if not told:
             say(f"job {job.name}: other work under this name is running, waiting for its end")
             told = True
-        time.sleep(1)
+        clock.sleep(1)
 
 
 def _clear(job: Job, unit: units.Unit, say: Callable[[str], None]) -> None:
@@ -153,7 +152,7 @@ def _launch(job: Job) -> None:
         result = runner.run(command(job), timeout=90)
         if "already loaded" not in result.stderr:
             break
-        time.sleep(0.25)
+        clock.sleep(0.25)
     if result.returncode != 0:
         reason = (result.stderr or result.stdout).strip()
         raise errors.Problem(f"job {job.name}: systemd-run failed: {reason}")
@@ -167,7 +166,7 @@ def _until_end(pid: int, seconds: float) -> None:
     try:
         handle = os.pidfd_open(pid)
     except OSError:
-        time.sleep(seconds if pid else 0.05)
+        clock.sleep(seconds if pid else 0.05)
         return
     try:
         select.select([handle], [], [], seconds)
@@ -190,7 +189,7 @@ def follow(
     `from_end` starts with the last ten lines: for a job that somebody else started. A job that is
     silent for `heartbeat_s` is said to run still.
     """
-    started = spoke = time.monotonic()
+    started = spoke = clock.now()
     with job.log.open("rb") as log:
         lines, rest = _lines(log.read()) if from_end else ([], "")
         for line in lines[-10:]:
@@ -211,7 +210,7 @@ def follow(
                 if rest.strip():
                     say(rest)
                 return _status(job, unit, say, tell_failure)
-            now = time.monotonic()
+            now = clock.now()
             if lines:
                 spoke = now
             elif now - spoke >= heartbeat_s:

@@ -36,12 +36,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from lockstep.onhost.core import atomic, errors, layout, listeners, output, program, runner
+from lockstep.onhost.core import atomic, clock, errors, layout, output, program, runner
 from lockstep.onhost.docker import docker_api
 from lockstep.onhost.engine import port
 from lockstep.onhost.engine.ready import MainProcess
 from lockstep.onhost.records import generations
 from lockstep.onhost.records.restic import Saved
+from lockstep.onhost.system import listeners
 from lockstep.onhost.systemd import units
 from lockstep.onhost.webui import data, record
 
@@ -182,18 +183,18 @@ def ready(
 
 def _wait(url: str, alive: Callable[[], None]) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    began = time.monotonic()
+    began = clock.now()
     while True:
         alive()
         try:
             with opener.open(url, timeout=5):
                 return
         except (OSError, ValueError) as error:
-            if time.monotonic() - began >= SERVES_S:
+            if clock.now() - began >= SERVES_S:
                 raise errors.Problem(
                     f"{url} did not answer within {SERVES_S:.0f} s: {errors.why(error)}"
                 ) from error
-        time.sleep(0.5)
+        clock.sleep(0.5)
 
 
 def ended(paths: layout.Paths, unit: str, result: str) -> None:
@@ -217,13 +218,13 @@ def started(paths: layout.Paths, verb: str, unit: str) -> None:
     done = runner.run(["systemctl", verb, "--", unit], timeout=3600)
     if done.returncode == 0:
         return
-    known, began = record.load(paths), time.monotonic()
+    known, began = record.load(paths), clock.now()
     if known.update is None and known.last == before.last:
         raise errors.Problem(done.stderr.strip())
     while known.update or units.show([unit])[unit].active != "active":
-        if time.monotonic() - began >= _RETURNS_S:
+        if clock.now() - began >= _RETURNS_S:
             raise errors.Problem(f"{unit} does not come back. Remedy: journalctl -u {unit}")
-        time.sleep(1)
+        clock.sleep(1)
         known = record.load(paths)
     raise errors.Problem(f"{known.last}. Remedy: journalctl -u {unit} says why it failed")
 

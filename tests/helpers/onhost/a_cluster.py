@@ -1,144 +1,163 @@
-"""Several members of a cluster on this machine: each with its own agent, systemd and engine.
+"""Several members of a cluster in this process: each with its own agent, systemd and engine.
 
-The agents are processes at 127.0.1.1, 127.0.1.2 …, so that one can be killed, frozen or refused
-like a host.
+Their programs are threads by one clock, which goes as fast as they do. What the agents say to each
+other goes through the real messages of `wire_client` and `wire_server`, without a network.
+tests/unit/onhost/cluster/test_agent.py has agents that are processes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import http.client
 import importlib
+import io
 import json
-import os
-import random
-import signal
-import socket
-import subprocess
-import sys
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import onhost_fake_systemd
-from a_target import about, tell
-from fork import Fork
-from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
+from a_clock import Clock
+from a_model_host import ModelHost
+from a_process import Process, T, have_switches, one_clock
+from lab_servers import until
 
-from lockstep.onhost.cluster import runs, wire_client
-from lockstep.onhost.core import config, errors
-from lockstep.onhost.switching import switch_job
+from lockstep.onhost.cluster import (
+    agent,
+    cluster_rollout,
+    participant,
+    runs,
+    wire_client,
+    wire_server,
+)
+from lockstep.onhost.core import clock, config, errors
 
 KEY = "k" * 40
 GLM, OWN, SPARE = "vllm-glm.service", "vllm-own.service", "vllm-glm-fallback.service"
-_DRIVER = """\
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import importlib
-from lockstep.onhost.core import config, errors, layout
-from lockstep.onhost.switching import switch_job
-root, module, *argv = sys.argv[2:]
-again = [sys.executable, "-IS", "-c", {driver!r}, sys.argv[1], root]
-switch_job.program = lambda: [*again, "operator.switch_sh"]
-program = importlib.import_module(f"lockstep.onhost.{module}")
-sys.exit(errors.ended(module, lambda: program.main(argv, layout.Paths(Path(root)))))
-"""
-# The program that starts itself again carries its own text.
-_DRIVER = _DRIVER.replace("{driver!r}", "sys.orig_argv[sys.orig_argv.index('-c') + 1]")
-#: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
-LIMIT_S = 180.0
-#: Short, so that nobody waits in a test; under load a beat may take its time.
-TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
 
 
-#: Below these the kernel gives none to others by itself.
-_PORTS = range(20_000, 32_000)
+class Port(wire_server.Server):
+    """An agent's port: `Line` finds it by its address."""
+
+    process: Process
+    open: ClassVar[dict[str, Port]] = {}
+
+    def server_bind(self) -> None:
+        self.process = onhost_fake_systemd.PROCESS.get()
+        self.open[self.server_address[0]] = self
+
+    def server_activate(self) -> None:
+        """There is no network."""
 
 
-def free_port(count: int = 1) -> int:
-    """A port that nobody has now at the addresses of so many members."""
-    while True:
-        port = random.choice(_PORTS)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for rank in range(1, count + 1):
-                probe = stack.enter_context(socket.socket())
-                probe.bind((f"127.0.1.{rank}", port))
-            return port
+class Line(http.client.HTTPConnection):
+    """A connection to an agent."""
+
+    def connect(self) -> None:
+        if self.host not in Port.open:
+            raise ConnectionRefusedError(111, "Connection refused")
+        source = self.source_address  # type: ignore[attr-defined]
+        self.sock = _Socket(lambda asked: _answer(Port.open[self.host], source, asked))  # type: ignore[assignment]
 
 
-class Spark:
+class _Socket:
+    """One end of it: what is sent, and what comes then."""
+
+    def __init__(self, given: Callable[[bytes], bytes]) -> None:
+        self.sent, self._given = b"", given
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
+    def makefile(self, *_: object) -> io.BytesIO:
+        return io.BytesIO(self._given(self.sent))
+
+    def close(self, *_: object) -> None:
+        """It is of memory alone."""
+
+    settimeout = close
+
+
+def _answer(port: Port, source: object, asked: bytes) -> bytes:
+    if port.process.frozen:
+        raise TimeoutError("timed out")
+    there = _Socket(lambda _: asked)
+    port.process.do(lambda: wire_server.Handler(there, source, port))
+    return there.sent
+
+
+class Begun:
+    """A program that goes on; `returncode` when it has ended."""
+
+    def __init__(self, process: Process, work) -> None:
+        self.process, self.returncode = process, None
+        self.thread = threading.Thread(target=lambda: process.do(self._run), daemon=True)
+        self._work = work
+        self.thread.start()
+
+    def _run(self) -> None:
+        self.returncode = self._work()
+
+    def kill(self) -> None:
+        self.process.frozen = True
+
+    def said(self) -> str:
+        """What it has said, when it has ended."""
+        until(lambda: self.returncode is not None, "it ends", 3600)
+        return self.process.out.getvalue()
+
+
+class Spark(ModelHost):
     """One member."""
 
     def __init__(self, folder: Path, monkeypatch, rank: int, members: list[dict], port: int):
-        self.name, self.address = members[rank]["name"], members[rank]["address"]
-        self.rank, self.port = rank, port
-        self.engine = FakeEngine()
-        base = about(memory_gib=60.0, start_timeout_s=60, url=self.engine.url)
-        joint = {**base, "cluster": "pair", "url": "" if rank else self.engine.url}
+        self.name, self.address, self.port = *members[rank].values(), port
+        joint = {"cluster": "pair", "start_timeout_s": 60, **({"url": ""} if rank else {})}
         targets = {
             "glm": {**joint, "unit": GLM, "fallback": "glm-fallback"},
             "glm-fallback": {**joint, "unit": SPARE},
-            "own": {**base, "unit": OWN},
+            "own": {"unit": OWN, "start_timeout_s": 60},
         }
-        self.paths = host_root(folder / "root", targets)
-        pair = {"name": "pair", "rank": rank, "port": port, "members": members}
-        tell(self.paths, name=self.name, clusters={"pair": pair})
-        self.paths.run.mkdir(parents=True)
-        self.set_key(KEY)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        for unit in (GLM, OWN, SPARE):
-            self.systemd.unit(unit)
-        self.environment = dict(os.environ)
-        self.agent: subprocess.Popen[str] | None = None
-        self.log = folder / "agent.log"
-
-    def set_key(self, key: str) -> None:
-        path = self.paths.secrets / "cluster-pair.key"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(key)
-
-    def change(self, name: str, **values: object) -> None:
-        """Change a target's data."""
+        super().__init__(folder, monkeypatch, targets)
         data = json.loads(self.paths.targets.read_text())
-        data["targets"][name].update(values)
-        self.paths.targets.write_text(json.dumps(data))
+        clusters = {"pair": {"name": "pair", "rank": rank, "port": port, "members": members}}
+        self.paths.targets.write_text(json.dumps({**data, "name": self.name, "clusters": clusters}))
+        self.paths.run.mkdir(parents=True)
+        self.paths.secrets.mkdir(parents=True)
+        (self.paths.secrets / "cluster-pair.key").write_text(KEY)
+        self.log = io.StringIO()
+        self.agent: Process | None = None
+        self.clock: Clock | None = None
+
+    def process(self, out: io.StringIO) -> Process:
+        """One of the host's programs, which says to `out`."""
+        return Process(str(self.systemd.folder), out)
 
     def leave_cluster(self) -> None:
         """A deploy has taken the cluster and its targets away."""
         data = json.loads(self.paths.targets.read_text())
-        tell(self.paths, targets={"own": data["targets"]["own"]}, clusters={})
+        data["targets"] = {"own": data["targets"]["own"]}
+        self.paths.targets.write_text(json.dumps({**data, "clusters": {}}))
 
-    def argv(self, module: str, *words: str) -> list[str]:
-        root = str(self.paths.root)
-        return [sys.executable, "-IS", "-c", _DRIVER, str(REPOSITORY), root, module, *words]
-
-    def program(self, module: str, *words: str) -> Callable[[], int]:
+    def program(self, module: str, *words: str) -> int:
         """What one of the host's programs does."""
+        program = importlib.import_module(f"lockstep.onhost.{module}")
+        return errors.ended(module, lambda: program.main(list(words), self.paths))
 
-        def main() -> int:
-            again = self.argv("operator.switch_sh")
-            switch_job.program = lambda: again
-            onhost_fake_systemd.HERE[(*again,)] = lambda words: self.program(
-                "operator.switch_sh", *words
-            )()
-            program = importlib.import_module(f"lockstep.onhost.{module}")
-            return errors.ended(module, lambda: program.main(list(words), self.paths))
+    def power_on(self) -> None:
+        """Start the agent."""
+        process = self.agent = self.process(self.log)
+        made = process.do(lambda: agent.Agent(self.paths, participant.Times()))
 
-        return main
+        def run() -> None:
+            made.member.resume()
+            while True:
+                clock.sleep(1.0)
+                made.step()
 
-    def power_on(self, *times: str) -> None:
-        """Start the agent, by `TIMES` and then these options, and wait until it answers."""
-        with self.log.open("a") as log:
-            main = self.program("cluster.agent", *TIMES, *times)
-            self.agent = Fork(main, env=self.environment, stdout=log, stderr=log)
-        until(self._listens, "the agent listens")
-
-    def _listens(self) -> bool:
-        assert self.agent is not None
-        assert self.agent.poll() is None, f"the agent ended: {self.log.read_text()}"
-        with socket.socket() as probe:
-            probe.settimeout(1)
-            return probe.connect_ex((self.address, self.port)) == 0
+        threading.Thread(target=lambda: process.do(run), daemon=True).start()
 
     def power_off(self) -> None:
         """As if the plug was pulled: nothing ends in order, /run is gone, no unit is up."""
@@ -150,32 +169,28 @@ class Spark:
             self.systemd.unit(unit)
 
     def kill_agent(self) -> None:
-        assert self.agent is not None
-        self.agent.kill()
-        self.agent.wait()
+        self.freeze()
+        del Port.open[self.address]
+        # The kernel drops a lock with its holder.
+        for path in (self.paths.switch_lock, self.paths.switch_lock.with_suffix(".json")):
+            path.unlink(missing_ok=True)
 
     def freeze(self) -> None:
         """The host hangs, or its fabric is cut: nobody answers, nothing is refused."""
         assert self.agent is not None
-        self.agent.send_signal(signal.SIGSTOP)
+        self.agent.frozen = True
 
     def thaw(self) -> None:
         assert self.agent is not None
-        self.agent.send_signal(signal.SIGCONT)
+        self.agent.frozen = False
 
-    def switch_begun(self, name: str) -> subprocess.Popen[str]:
+    def begun(self, module: str, *words: str) -> Begun:
+        """One of the host's programs, started."""
+        return Begun(self.process(io.StringIO()), lambda: self.program(module, *words))
+
+    def switch_begun(self, name: str) -> Begun:
         """The switch's own process, as systemd's job runs it."""
         return self.begun("operator.switch_sh", "--worker", name, "alice")
-
-    def begun(self, module: str, *words: str) -> subprocess.Popen[str]:
-        """One of the host's programs, started."""
-        return Fork(
-            self.program(module, *words),
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
 
     def switch(self, name: str, *words: str) -> tuple[int, list[str]]:
         """A whole switch: exit code and lines."""
@@ -185,16 +200,16 @@ class Spark:
 
     def run(self, module: str, *words: str) -> tuple[int, list[str]]:
         """One of the host's programs: exit code and lines."""
-        process = self.begun(module, *words)
-        said, _ = process.communicate(timeout=LIMIT_S)
-        return process.returncode, said.splitlines()
+        out = io.StringIO()
+        code = self.do(lambda: self.program(module, *words), out)
+        return code, out.getvalue().splitlines()
+
+    def do(self, work: Callable[[], T], out: io.StringIO | None = None) -> T:
+        """Do something as a program of this host."""
+        return self.process(out or io.StringIO()).do(work)
 
     def state(self, unit: str = GLM) -> str:
         return str(self.systemd.state(unit)["ActiveState"])
-
-    def hot(self) -> list[str]:
-        names = {GLM: "glm", OWN: "own", SPARE: "glm-fallback"}
-        return [name for unit, name in names.items() if self.state(unit) == "active"]
 
     @property
     def group(self) -> runs.Group:
@@ -207,34 +222,46 @@ class Spark:
     def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
         """What its agent answers to a member."""
         cluster = config.load_host(self.paths.targets).clusters["pair"]
-        caller = wire_client.Caller(cluster, KEY.encode())
-        return caller.ask(cluster.me, verb, body, timeout=LIMIT_S)
+        return wire_client.Caller(cluster, KEY.encode()).ask(cluster.me, verb, body)
 
-    def end(self) -> None:
-        if self.agent is not None and self.agent.poll() is None:
-            self.thaw()
-            self.kill_agent()
-        self.engine.close()
+
+def _one_by_one(work, names):
+    """Ask members one after the other: who waits for threads would stop the clock."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = work(name)
+        except errors.Problem as problem:
+            found[name] = problem
+    return found
+
+
+def hosts_of(folder: Path, monkeypatch, count: int, port: int) -> list[Spark]:
+    """Members with nothing up."""
+    members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
+    sparks = [
+        Spark(folder / member["name"], monkeypatch, rank, members, port)
+        for rank, member in enumerate(members)
+    ]
+    have_switches(monkeypatch, *((spark.systemd, spark.paths) for spark in sparks))
+    return sparks
 
 
 @contextlib.contextmanager
 def cluster_of(folder: Path, monkeypatch, count: int) -> Iterator[list[Spark]]:
     """Members with their agents up and nothing hot; they end with the test."""
-    members = [{"name": f"spark{n}", "address": f"127.0.1.{n}"} for n in range(1, count + 1)]
-    port = free_port(count)
-    with contextlib.ExitStack() as stack:
-        sparks = []
-        for rank, member in enumerate(members):
-            sparks.append(Spark(folder / member["name"], monkeypatch, rank, members, port))
-            stack.callback(sparks[-1].end)
+    sparks = hosts_of(folder, monkeypatch, count, 7079)
+    wire = SimpleNamespace(HTTPConnection=Line, HTTPException=http.client.HTTPException)
+    monkeypatch.setattr(wire_client, "http", SimpleNamespace(client=wire))
+    monkeypatch.setattr(wire_client, "at_once", _one_by_one)
+    monkeypatch.setattr(wire_server, "Server", Port)
+    monkeypatch.setattr(Port, "open", {})
+    switch = onhost_fake_systemd.HERE["switch.sh",]
+    monkeypatch.setattr(cluster_rollout, "switched", lambda name: switch([name, "--wait"]))
+    with one_clock(monkeypatch) as time:
         for spark in sparks:
+            spark.clock = time
             spark.power_on()
         yield sparks
-
-
-def until(condition, what: str, limit_s: float = LIMIT_S) -> None:
-    """Wait for what must come."""
-    give_up = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < give_up, f"never: {what}"
-        time.sleep(0.02)
+    for spark in sparks:
+        spark.close()

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import IO, Any
+from unittest import mock
 
 import pytest
+from onhost_fakes import Here
+
+from lockstep.onhost.core import runner
 
 PROGRAM = Path(__file__).resolve().parents[3] / "lab/guest/root/usr/bin/nvidia-smi"
 
@@ -26,6 +34,26 @@ class AGpu:
         self.program.write_text(text.replace("/usr/bin/python3 -ISE", f"{sys.executable} -IS"))
         self.program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+        usual, start, code = self.program.read_text(), runner.start, compile(text, PROGRAM, "exec")
+
+        def answer(words: list[str], out: IO[str], err: IO[str]) -> int:
+            with (
+                redirect_stdout(out),
+                redirect_stderr(err),
+                mock.patch("sys.argv", ["nvidia-smi", *words]),
+                pytest.raises(SystemExit) as end,
+            ):
+                exec(code, {"__name__": "__main__"})
+            return int(end.value.code or 0)
+
+        def started(argv: Sequence[str], *more: Any, **how: Any) -> Any:
+            """As long as it is that program, no process is started for it."""
+            found = argv[0] == "nvidia-smi" and shutil.which(argv[0]) == str(self.program)
+            if found and self.program.read_text() == usual:
+                return Here(argv, answer)
+            return start(argv, *more, **how)
+
+        monkeypatch.setattr(runner, "start", started)
 
     def shows(self, **figures: object) -> None:
         """What it shows from now on, beside the usual; nothing: the usual alone."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import socket
@@ -11,9 +10,8 @@ import threading
 from pathlib import Path
 
 import onhost_fake_systemd
-from a_target import about
+from a_model_host import ModelHost
 from fork import Fork
-from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import errors
 from lockstep.onhost.gateway import keys, switch_program
@@ -23,27 +21,22 @@ from lockstep.onhost.switching import switch_job
 UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
 
 
-class SwitchingSpark:
+class SwitchingSpark(ModelHost):
     """mistral is hot; qwen is off, and so is spare, the fallback of qwen.
 
     `socket` is what systemd does for lockstep-gateway-switch.socket.
     """
 
     def __init__(self, folder: Path, monkeypatch) -> None:
-        self.engine = FakeEngine()
-        where = {"url": self.engine.url, "engine_url": self.engine.url, "start_timeout_s": 60}
-        self.targets = {name: about(unit=unit, **where) for name, unit in UNITS.items()}
-        self.targets["qwen"]["fallback"] = "spare"
-        self.paths = host_root(folder / "root", self.targets)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        self.docker = FakeDocker(self.paths.docker_socket)
-        for unit in UNITS.values():
-            self.systemd.unit(unit)
+        more: dict[str, dict] = {name: {"start_timeout_s": 60} for name in UNITS}
+        more["qwen"]["fallback"] = "spare"
+        super().__init__(folder, monkeypatch, more, up="mistral")
+        for name, unit in UNITS.items():
+            self.tell(name, engine_url=self.engine.url)
             # Whose processes are alive is told by systemd alone here.
             group = self.paths.groups_of_units / unit
             group.mkdir(parents=True)
             (group / "cgroup.events").write_text("populated 1\n")
-        self.systemd.unit(UNITS["mistral"], ActiveState="active", SubState="running")
         self.socket = folder / "switch.sock"
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(self.socket))
@@ -72,22 +65,10 @@ class SwitchingSpark:
         )
         return errors.ended("gateway-switch", lambda: switch_program.main([], self.paths))
 
-    def tell(self, name: str, **values: object) -> None:
-        """Change a target's data."""
-        data = json.loads(self.paths.targets.read_text())
-        data["targets"][name].update(values)
-        self.paths.targets.write_text(json.dumps(data))
-
-    @property
-    def hot(self) -> list[str]:
-        states = {name: self.systemd.state(unit) for name, unit in UNITS.items()}
-        return [name for name, state in states.items() if state["ActiveState"] == "active"]
-
     def close(self) -> None:
         # Wakes who waits in accept(); close() alone would not.
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
         for process in self.started:
             process.wait(180)
-        self.docker.close()
-        self.engine.close()
+        super().close()

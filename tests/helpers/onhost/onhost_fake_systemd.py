@@ -1,34 +1,24 @@
 """A make-believe systemd: unit states are dicts in files of $FAKE_SYSTEMD, jobs are real processes.
 
 onhost_fakes.FakeSystemd names it systemctl, systemd-run, journalctl and sudo for the programs that
-a test starts, and answers a test's own process without another one. What `systemctl show` says of
-a unit stands in a file beside its state, for SHOW. What few calls need is imported late.
+a test starts, and answers a test's own process without another one. What few calls need is
+imported late.
 """
 
 import os
 import sys
 import time
 from _thread import get_ident
+from contextvars import ContextVar
+
+#: Whose thread asks, if this process is of several hosts (`a_process.Process`).
+PROCESS = ContextVar("PROCESS", default=None)
+#: The programs' clock, where it can be imported.
+clock = None
 
 #: Argument list that starts a program → its `main` in this process, which may be forked instead.
 HERE = {}
 NOT_FOUND = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
-
-
-#: By far the most frequent question, answered in a fraction of Python's start.
-SHOW = """\
-#!/bin/sh
-test "$1" = show || exec "$FAKE_SYSTEMD/bin/systemctl.py" "$@"
-between=
-for name; do
-  case $name in show | -*) continue ;; esac
-  printf "$between"
-  between='\\n'
-  file=$FAKE_SYSTEMD/$name.show
-  test -e "$file" || { printf 'Id=%s\\n' "$name" && file=$FAKE_SYSTEMD/.show; }
-  while IFS= read -r line; do printf '%s\\n' "$line"; done <"$file"
-done
-"""
 
 
 def shown(fields):
@@ -37,13 +27,12 @@ def shown(fields):
 
 
 def write(folder, name, state):
-    """Keep a unit's state, and what is shown of it."""
-    for suffix, text in (("state", repr(state)), ("show", shown({"Id": name, **state}))):
-        # Tests write it from several threads as well.
-        new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
-        with open(new, "w") as file:
-            file.write(text)
-        os.rename(new, f"{folder}/{name}.{suffix}")
+    """Keep a unit's state."""
+    # Tests write it from several threads as well.
+    new = f"{folder}/{name}.{os.getpid()}.{get_ident()}.new"
+    with open(new, "w") as file:
+        file.write(repr(state))
+    os.rename(new, f"{folder}/{name}.state")
 
 
 def text_of(path):
@@ -58,7 +47,8 @@ def read(folder, name):
 
 def folder():
     """Where the units are that this process asks about."""
-    return os.environ["FAKE_SYSTEMD"]
+    mine = PROCESS.get()
+    return mine.systemd if mine else os.environ["FAKE_SYSTEMD"]
 
 
 def load(name):
@@ -71,6 +61,11 @@ def load(name):
 def set_state(name, active, sub, **more):
     state = {**load(name), "ActiveState": active, "SubState": sub, **more}
     write(folder(), name, {**state, "StateChangeTimestamp": f"@{int(time.time())}"})
+
+
+def take_time(words):
+    """Whether a call is a start that ends later than it begins."""
+    return words[0] == "start" and any("on_start" in load(name) for name in words[1:])
 
 
 def start(name, err):
@@ -98,16 +93,24 @@ def start(name, err):
     return 1
 
 
-def stopped_meanwhile(name, argv):
-    """Run a part of the start; a stop ends it, as systemd does."""
+def stopped_meanwhile(name, part):
+    """Run a part of the start, or let it take so many seconds; a stop ends it, as systemd does."""
     import subprocess
 
-    with subprocess.Popen(argv) as part:
-        while part.poll() is None:
+    until, process = None, None
+    if isinstance(part, list):
+        process = subprocess.Popen(part)
+    else:
+        until = clock.now() + part
+    try:
+        while process.poll() is None if process else clock.now() < until:
             if load(name)["ActiveState"] == "inactive":
-                part.kill()
                 return True
-            time.sleep(0.02)
+            clock.sleep(0.02)
+    finally:
+        if process:
+            process.kill()
+            process.wait()
     return False
 
 
@@ -117,7 +120,6 @@ def stop(name):
         sys.exit(state["stop_fails"])
     if state.get("transient"):
         os.unlink(f"{folder()}/{name}.state")
-        os.unlink(f"{folder()}/{name}.show")
     elif state["LoadState"] == "loaded":
         set_state(name, "inactive", "dead")
 
@@ -150,6 +152,14 @@ def run_work(work, **streams):
 
     streams["stdin"] = subprocess.DEVNULL
     start = next((each for each in HERE if tuple(work[: len(each)]) == each), None)
+    if HERE and work[0] == "/bin/sh":
+        # What finishes a switch that was cut off: its shell decides whether that is run.
+        asked = [*work[:4], "sh", "-c", "exit 99"]
+        code = subprocess.run(asked, **streams).returncode
+        return run_work(work[4:], **streams) if code == 99 else code
+    if start and (mine := PROCESS.get()):
+        PROCESS.set(mine.another(streams["stdout"]))
+        return HERE[start](work[len(start) :])
     if start:
         from fork import Fork
 
@@ -157,9 +167,26 @@ def run_work(work, **streams):
     return subprocess.run(work, **streams).returncode
 
 
-def systemd_run(argv, out, err):
-    import shlex
+def forked(do):
+    """Have something done by a process that nobody waits for."""
+    if os.fork():
+        return
+    os.setsid()
+    # Whoever waits for the end of our output must not wait for the work.
+    for descriptor in (1, 2):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    do()
+    os._exit(0)
 
+
+def threaded(do):
+    """The same where this process is of several hosts."""
+    import threading
+
+    threading.Thread(target=do, daemon=True).start()
+
+
+def systemd_run(argv, out, err):
     at = argv.index("--")
     options, work = argv[:at], argv[at + 1 :]
     if "--wait" in options:
@@ -171,17 +198,20 @@ def systemd_run(argv, out, err):
         sys.exit(f"Failed to start transient service unit: Unit {name} was already loaded")
     state = {"LoadState": "loaded", "transient": True, "Description": values["--description"]}
     write(folder(), name, {**state, "ActiveState": "active", "SubState": "running"})
+    begin = threaded if PROCESS.get() else forked
+    begin(lambda: run_unit(name, work, properties))
+    return 0
+
+
+def run_unit(name, work, properties):
+    """Run a transient unit to its end."""
+    import shlex
+
     log = properties.get("StandardOutput", "append:/dev/null").removeprefix("append:")
-    if os.fork():
-        return 0
-    os.setsid()
-    # Whoever waits for the end of our output must not wait for the work.
-    for descriptor in (1, 2):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
     with open(log, "a") as stream:
         code = run_work(work, stdout=stream, stderr=stream)
     if load(name)["LoadState"] != "loaded":
-        os._exit(0)
+        return
     if "ExecStopPost" in properties:
         set_state(name, "deactivating", "stop-post")
         with open(log, "a") as stream:
@@ -199,7 +229,6 @@ def systemd_run(argv, out, err):
             ExecMainCode=how[0],
             ExecMainStatus=str(how[1]),
         )
-    os._exit(0)
 
 
 def journalctl(argv, out, err):

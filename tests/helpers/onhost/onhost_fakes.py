@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import socketserver
@@ -22,7 +23,7 @@ from typing import IO
 import onhost_fake_systemd
 from fork import Fork
 
-from lockstep.onhost.core import layout, runner
+from lockstep.onhost.core import clock, layout, runner
 from lockstep.onhost.docker import container_group
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -139,26 +140,22 @@ def let_the_kernel_kill(monkeypatch) -> list[str]:
     return killed
 
 
-_run_program = runner.run
+onhost_fake_systemd.clock = clock
+_start_program = runner.start
 
 
-def _run(
-    argv: Sequence[str], timeout: float = 60.0, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    """As the runner, without a process for a question to the make-believe systemd."""
-    name, words = argv[0], list(argv[1:])
+def _start(
+    argv: Sequence[str], env: Mapping[str, str] | None = None, stderr: int = subprocess.PIPE
+) -> subprocess.Popen[str] | Here:
+    """As the runner, without another program for what is asked of the make-believe systemd."""
+    name, *words = argv
     if name not in onhost_fake_systemd.PROGRAMS:
-        return _run_program(argv, timeout, env)
-    if name == "systemd-run":
+        return _start_program(argv, env, stderr)
+    if name == "systemd-run" and not onhost_fake_systemd.PROCESS.get():
         # What it starts goes on when it has ended.
         pipe = subprocess.PIPE
-        main = partial(_answer, name, words)
-        with Fork(main, stdout=pipe, stderr=pipe, text=True) as process:
-            said = process.communicate(timeout=timeout)
-        return subprocess.CompletedProcess(list(argv), process.returncode, *said)
-    out, err = io.StringIO(), io.StringIO()
-    code = _answer(name, words, out, err)
-    return subprocess.CompletedProcess(list(argv), code, out.getvalue(), err.getvalue())
+        return Fork(partial(_answer, name, words), stdout=pipe, stderr=pipe, text=True)
+    return Here(argv, partial(_answer, name), onhost_fake_systemd.take_time(words))
 
 
 def _answer(name: str, words: list[str], out: IO[str] | None = None, err=None) -> int:
@@ -167,6 +164,54 @@ def _answer(name: str, words: list[str], out: IO[str] | None = None, err=None) -
     except SystemExit as refused:
         print(refused.code, file=err or sys.stderr)
         return 1
+
+
+class Here:
+    """What is asked of a make-believe program, with the methods of a process.
+
+    What takes its time goes on when whoever waits for it was killed.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], answer: Callable[..., int], takes_time: bool = False
+    ) -> None:
+        self._answer = answer
+        self.args, self.returncode = list(argv), -1
+        self.stdout, self.stderr = io.StringIO(), io.StringIO()
+        self._ended = threading.Event()
+        if takes_time:
+            threading.Thread(target=self._run, daemon=True).start()
+        else:
+            self._run()
+
+    def _run(self) -> None:
+        # What comes later is nobody's business here.
+        words = [word for word in self.args[1:] if word != "--follow"]
+        self.returncode = self._answer(words, self.stdout, self.stderr)
+        self.stdout.seek(0)
+        self._ended.set()
+
+    def communicate(self, timeout: float = math.inf) -> tuple[str, str]:
+        until = clock.now() + timeout
+        while not self._ended.is_set():
+            if clock.now() >= until:
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            clock.sleep(0.02)
+        return self.stdout.getvalue(), self.stderr.getvalue()
+
+    def kill(self) -> None:
+        """It is no process."""
+
+    terminate = kill
+
+    def wait(self, timeout: float | None = None) -> int:
+        return self.returncode
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class FakeSystemd:
@@ -180,22 +225,17 @@ class FakeSystemd:
         program = (
             f"#!{sys.executable} -IS\nimport sys; sys.path.append({HELPERS!r})\n"
             "import onhost_fake_systemd as program; "
-            "name = sys.argv[0].rpartition('/')[2].removesuffix('.py'); "
+            "name = sys.argv[0].rpartition('/')[2]; "
             "sys.exit(program.main(name, sys.argv[1:], sys.stdout, sys.stderr))\n"
         )
-        for name in ("systemctl.py", "systemd-run", "journalctl", "sudo"):
-            (bin_folder / name).write_text(program)
+        # The real `sync` waits for the disk of this machine.
+        programs = {**dict.fromkeys(onhost_fake_systemd.PROGRAMS, program), "sync": "#!/bin/sh\n"}
+        for name, text in programs.items():
+            (bin_folder / name).write_text(text)
             (bin_folder / name).chmod(0o755)
-        (bin_folder / "systemctl").write_text(onhost_fake_systemd.SHOW)
-        (bin_folder / "systemctl").chmod(0o755)
-        nothing = onhost_fake_systemd.shown(onhost_fake_systemd.NOT_FOUND)
-        (folder / ".show").write_text(nothing)
-        # The real one waits for the disk of this machine.
-        (bin_folder / "sync").write_text("#!/bin/sh\n")
-        (bin_folder / "sync").chmod(0o755)
         monkeypatch.setenv("PATH", f"{bin_folder}:{os.environ['PATH']}")
         monkeypatch.setenv("FAKE_SYSTEMD", str(folder))
-        monkeypatch.setattr(runner, "run", _run)
+        monkeypatch.setattr(runner, "start", _start)
 
     def unit(self, name: str, **fields: object) -> None:
         """Describe a unit: systemd's properties, and how its next start goes.
@@ -203,7 +243,7 @@ class FakeSystemd:
         `start_ok` (default true) decides the start, or `starts_with` (path, text): whether that
         file holds that text; `stop_fails` what a refused stop says;
         `journal` are the lines it logs, `late` those that are there after `journalctl --sync`
-        only; `on_start` is a command run as part of the start.
+        only; `on_start` is a command run as part of the start, or the seconds that it takes.
         """
         base = {"LoadState": "loaded", "ActiveState": "inactive", "SubState": "dead"}
         onhost_fake_systemd.write(self.folder, name, {**base, **fields})

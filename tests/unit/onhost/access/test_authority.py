@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import re
 import stat
 import subprocess
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from onhost_fakes import program
 
+from lockstep.onhost.access import authority
 from lockstep.onhost.core import errors
 
 KEY = "-----BEGIN PRIVATE KEY-----"
 
 
 def run(*argv: object, given: str = "") -> subprocess.CompletedProcess[str]:
-    words = program("make-authority", *map(str, argv))
-    return subprocess.run(words, input=given, capture_output=True, text=True, check=False)
+    words, out, err = list(map(str, argv)), io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err), mock.patch("sys.stdin", io.StringIO(given)):
+        code = errors.ended("make-authority", lambda: authority.main(words))
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 def openssl(*argv: object, given: str | None = None) -> subprocess.CompletedProcess[str]:

@@ -9,8 +9,6 @@ from onhost_fakes import FakeEngine
 from lockstep.onhost.cluster import cluster_rollout
 from lockstep.onhost.records import before, generations
 
-pytestmark = pytest.mark.slow
-
 OLD, NEW = "a" * 16, "b" * 16
 ID = "0123456789abcdef"
 
@@ -59,7 +57,7 @@ def found(sparks) -> list[tuple[str, str, list[str]]]:
         (
             unit(spark).read_text().strip().rpartition("=")[2],
             generations.records(spark.paths)[0]["digest"],
-            spark.hot(),
+            spark.hot,
         )
         for spark in sparks
     ]

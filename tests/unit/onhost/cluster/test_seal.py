@@ -9,7 +9,8 @@ import threading
 import time
 
 import pytest
-from a_cluster import KEY, LIMIT_S, free_port, until
+from a_cluster import KEY
+from lab_servers import LIMIT_S, free_port, until
 
 from lockstep.onhost.cluster import seal, wire_client, wire_server
 from lockstep.onhost.core import errors, layout, topology

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from lockstep.onhost.core.listeners import Listener
 from lockstep.onhost.facts import network
+from lockstep.onhost.system.listeners import Listener
 
 SOCKETS = """\
 127.0.0.1:8090                      lockstep-gateway.socket         lockstep-gateway.service

@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from a_cluster import cluster_of
-from onhost_fakes import REPOSITORY, FakeDocker, FakeEngine, FakeSystemd, begin_boot, host_root
+from a_model_host import ModelHost
+from a_process import have_switches, one_clock_of
+from onhost_fakes import begin_boot
 
-from lockstep.onhost.core import config, errors, switch_lock
+from lockstep.onhost.core import clock, config, errors, switch_lock
 from lockstep.onhost.operator import boot, status, switch_sh
 from lockstep.onhost.records import boots, switches
 
-# Each makes switches, and a switch starts dozens of processes.
-pytestmark = pytest.mark.slow
 
-UNITS = {"qwen": "qwen.service", "mistral": "mistral.service", "spare": "spare.service"}
-
-
-class Spark:
+class Spark(ModelHost):
     """A host that has just booted, with nothing up."""
 
     def __init__(self, folder, monkeypatch) -> None:
-        self.engine = FakeEngine()
-        base = {"model": "m", "memory_gib": 60.0, "start_timeout_s": 60, "url": self.engine.url}
-        targets = {name: {**base, "unit": unit} for name, unit in UNITS.items()}
+        targets: dict[str, dict] = {name: {} for name in ("qwen", "mistral", "spare")}
         targets["mistral"]["fallback"] = "spare"
         targets["qwen"] |= {"recipe": "qwen-k3", "not_at_boot": "its author says so"}
-        self.paths = host_root(folder / "root", targets)
-        self.systemd = FakeSystemd(folder / "systemd", monkeypatch)
-        self.docker = FakeDocker(self.paths.docker_socket)
+        super().__init__(folder, monkeypatch, targets)
         self.power_cut("1")
-        monkeypatch.setattr(
-            "lockstep.onhost.switching.switch_job.program",
-            lambda: [sys.executable, "-c", _worker(str(self.paths.root))],
-        )
 
     def asks(self, boot_: str, **of_targets: dict) -> None:
         """What the inventory asks for after a boot, and other data of targets."""
@@ -47,7 +35,7 @@ class Spark:
     def power_cut(self, name: str, lasted_s: float = 60.0) -> None:
         """The next boot begins; nothing ended in order, and nothing is up."""
         begin_boot(self.paths, name, lasted_s)
-        for unit in UNITS.values():
+        for unit in self.unit_of.values():
             self.systemd.unit(unit)
 
     def hot_until_cut(self, name: str, boot_: str, lasted_s: float) -> None:
@@ -67,30 +55,17 @@ class Spark:
             return problem.code
 
     @property
-    def hot(self) -> list[str]:
-        states = {name: self.systemd.state(unit) for name, unit in UNITS.items()}
-        return [name for name, state in states.items() if state["ActiveState"] == "active"]
-
-    @property
     def said(self) -> str | None:
         return status.gather(config.load_host(self.paths.targets), self.paths).boot
-
-
-def _worker(root: str) -> str:
-    return (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        "from pathlib import Path; from lockstep.onhost.core import errors, layout; "
-        f"from lockstep.onhost.operator import switch_sh; paths = layout.Paths(Path({root!r})); "
-        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
-    )
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch)
-    yield spark
-    spark.docker.close()
-    spark.engine.close()
+    have_switches(monkeypatch, (spark.systemd, spark.paths))
+    with one_clock_of(spark.systemd, monkeypatch):
+        yield spark
+    spark.close()
 
 
 def test_a_target_that_the_inventory_names_is_hot_after_a_boot(spark, capsys):
@@ -117,7 +92,7 @@ def test_what_was_hot_last_is_hot_again(spark):
 )
 def test_last_is_what_a_switch_ended_with(spark, start_ok, again):
     spark.asks("last")
-    spark.systemd.unit(UNITS["mistral"], start_ok=start_ok)
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=start_ok)
     spark.chosen("mistral")
     spark.power_cut("2")
     spark.boots()
@@ -128,7 +103,7 @@ def test_a_fallback_after_a_boot_is_no_choice_of_an_operator(spark):
     spark.asks("last")
     spark.chosen("mistral")
     spark.power_cut("2")
-    spark.systemd.unit(UNITS["mistral"], start_ok=False)
+    spark.systemd.unit(spark.unit_of["mistral"], start_ok=False)
     assert spark.boots() == 0
     assert spark.hot == ["spare"]
     assert boots.load(spark.paths).hot == "mistral"
@@ -183,7 +158,7 @@ def test_who_is_switching_is_not_disturbed(spark, capsys):
 
 def test_a_model_that_does_not_start_fails_the_unit(spark):
     spark.asks("spare")
-    spark.systemd.unit(UNITS["spare"], start_ok=False)
+    spark.systemd.unit(spark.unit_of["spare"], start_ok=False)
     assert spark.boots() == errors.EXIT_NOTHING_HOT
 
 
@@ -229,8 +204,8 @@ def test_two_cuts_more_than_an_hour_of_running_apart_are_no_loop(spark):
 def test_a_clock_that_is_wrong_hides_no_loop_and_makes_none(spark, monkeypatch):
     """A boot of 1970 between two of today; and one that lasted long, cut off in the same minute."""
     spark.asks("mistral")
-    for name, clock, lasted in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
-        monkeypatch.setattr("time.time", lambda clock=clock: clock)
+    for name, now, lasted in (("1", 1.8e9, 500.0), ("2", 30.0, 700.0)):
+        monkeypatch.setattr("time.time", lambda now=now: now)
         spark.hot_until_cut("mistral", name, lasted)
     spark.power_cut("3")
     assert spark.boots() == errors.EXIT_FAILED
@@ -261,40 +236,36 @@ def pair(tmp_path, monkeypatch):
         yield sparks
 
 
-@pytest.mark.slow
 def test_a_clusters_target_waits_for_its_members_and_rank_0_begins(pair):
     pair[0].power_on()
     host = config.load_host(pair[0].paths.targets)
-    waits = []
-
-    def sleep(seconds: float) -> None:
-        waits.append(seconds)
-        pair[1].power_on()
-
-    target = boot.wanted(host, pair[0].paths)
-    boot.wait_for_members(host, target, host.clusters["pair"], pair[0].paths, 60.0, sleep)
-    assert waits
+    target = pair[0].do(lambda: boot.wanted(host, pair[0].paths))
+    began, paths = clock.now(), pair[0].paths
+    pair[0].clock.at(30, pair[1].power_on)
+    pair[0].do(lambda: boot.wait_for_members(host, target, host.clusters["pair"], paths))
+    assert 30 <= clock.now() - began < 40
     code, lines = pair[1].run("operator.boot")
     assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark1 makes glm hot")
     code, lines = pair[0].run("operator.boot")
     assert code == 0, lines
-    assert [spark.hot() for spark in pair] == [["glm"], ["glm"]]
+    assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
 
 
-@pytest.mark.slow
 def test_a_member_that_does_not_come_back_is_named(pair):
     pair[0].power_on()
     host = config.load_host(pair[0].paths.targets)
-    target = boot.wanted(host, pair[0].paths)
-    with pytest.raises(errors.Problem, match=r"no answer of spark2 \(spark2 \(.*does not answer"):
-        boot.wait_for_members(host, target, host.clusters["pair"], pair[0].paths, wait_s=0.0)
+    paths = pair[0].paths
+    target = pair[0].do(lambda: boot.wanted(host, paths))
+    with pytest.raises(
+        errors.Problem, match=r"after 6\d\d s .*no answer of spark2 \(spark2 \(.*does not answer"
+    ):
+        pair[0].do(lambda: boot.wait_for_members(host, target, host.clusters["pair"], paths))
 
 
-@pytest.mark.slow
 def test_a_member_that_has_another_model_up_keeps_it(pair):
     for spark in pair:
         spark.power_on()
     assert pair[1].switch("own")[0] == 0
     code, lines = pair[0].run("operator.boot")
     assert (code, lines[-1]) == (0, "lockstep boot: nothing is made hot: spark2 has own up")
-    assert [spark.hot() for spark in pair] == [[], ["own"]]
+    assert [spark.hot for spark in pair] == [[], ["own"]]

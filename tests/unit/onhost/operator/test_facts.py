@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from a_clock import Clock
 from onhost_fakes import REPOSITORY, FakeEngine, FakeSystemd, host_root
 
 from lockstep.onhost.core import config, switch_lock
@@ -24,15 +25,6 @@ vllm:num_requests_waiting{{model_name="q"}} 1
 vllm:generation_tokens_total{{model_name="q"}} {tokens}
 vllm:prompt_tokens_total{{model_name="q"}} 10
 """
-
-
-class Clock:
-    """A monotonic clock that moves when the test says so."""
-
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -58,8 +50,7 @@ def spark(tmp_path, monkeypatch):
                 UNIT, ActiveState="active", SubState="running", StateChangeTimestamp="@1790000000"
             )
             self.count(0, 0)
-            self.clock = Clock()
-            monkeypatch.setattr(facts.time, "monotonic", self.clock)
+            self.clock = Clock(monkeypatch)
             # Only bounds a hang; a busy machine takes longer for the engine's counters.
             monkeypatch.setattr(facts, "_PATIENCE_S", 180.0)
             self.seen = gpu.Reading(power_w=41.0, clock_mhz=2080, temperature_c=61, reasons=0x20)
@@ -70,7 +61,7 @@ def spark(tmp_path, monkeypatch):
             self.engine.metrics = METRICS.format(running=running, tokens=tokens)
 
         def later(self, seconds: float = 2.0) -> dict:
-            self.clock.now += seconds
+            self.clock.time += seconds
             return self.facts.now()
 
     spark = Spark()

@@ -6,14 +6,8 @@ import json
 import re
 
 import pytest
-from onhost_fakes import (
-    FakeDocker,
-    FakeEngine,
-    FakeSystemd,
-    host_root,
-    put_in_container,
-    timeless,
-)
+from a_model_host import UP, ModelHost
+from onhost_fakes import put_in_container, timeless
 
 from lockstep.onhost.core import config, output, switch_lock, terminal
 from lockstep.onhost.engine import log_phases
@@ -31,32 +25,21 @@ NOW = 1_800_000_000.0
 def spark(tmp_path, monkeypatch):
     """A host where qwen is hot, mistral off and Open WebUI up."""
 
-    class Spark:
+    class Spark(ModelHost):
         def __init__(self) -> None:
-            self.engine = FakeEngine()
             qwen = {
                 "unit": QWEN_UNIT,
                 "recipe": "qwen3.6-35b-a3b-prismaquant-4.75bit",
                 "engine": "vllm",
-                "url": self.engine.url,
-                "model": "qwen",
-                "memory_gib": 67.0,
-                "start_timeout_s": 1800,
                 "container": "vllm-qwen36",
             }
-            mistral = {**qwen, "unit": MISTRAL_UNIT, "recipe": "mistral-small-4-nvfp4-vllm"}
-            mistral["container"] = None
-            self.paths = host_root(tmp_path / "root", {"qwen": qwen, "mistral": mistral}, 41.2)
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.docker = FakeDocker(self.paths.docker_socket)
+            mistral = {"unit": MISTRAL_UNIT, "recipe": "mistral-small-4-nvfp4-vllm"}
+            targets = {"qwen": qwen, "mistral": {**mistral, "engine": "vllm"}}
+            super().__init__(tmp_path, monkeypatch, targets, available_gib=41.2)
             self.docker.containers["vllm-qwen36"] = "vllm/vllm-openai@sha256:aa"
-            since = f"@{int(NOW) - 11100}"
-            self.systemd.unit(
-                QWEN_UNIT, ActiveState="active", SubState="running", StateChangeTimestamp=since
-            )
-            self.systemd.unit(MISTRAL_UNIT)
+            self.systemd.unit(QWEN_UNIT, **UP, StateChangeTimestamp=f"@{int(NOW) - 11100}")
             for name in (GATEWAY, GATEWAY_SOCKET, "open-webui.service"):
-                self.systemd.unit(name, ActiveState="active", SubState="running")
+                self.systemd.unit(name, **UP)
 
         def lines(self, columns: int = 40) -> list[str]:
             found = status.gather(config.load_host(self.paths.targets), self.paths)
@@ -64,15 +47,12 @@ def spark(tmp_path, monkeypatch):
 
     spark = Spark()
     yield spark
-    spark.docker.close()
-    spark.engine.close()
+    spark.close()
 
 
 def test_an_image_whose_engine_could_not_be_asked_is_said_at_its_target(spark):
     digest = "sha256:" + 64 * "a"
-    raw = json.loads(spark.paths.targets.read_text())
-    raw["targets"]["qwen"]["image"] = f"lmsysorg/sglang@{digest}"
-    spark.paths.targets.write_text(json.dumps(raw))
+    spark.tell("qwen", image=f"lmsysorg/sglang@{digest}")
     folder = spark.paths.image_answers
     folder.mkdir(parents=True)
     record = folder / f"{digest.replace(':', '-')}.json"
@@ -134,9 +114,7 @@ def test_a_wedged_engine_is_green_but_not_ready(spark, monkeypatch):
 
 
 def test_a_model_that_makes_vectors_says_so(spark):
-    known = json.loads(spark.paths.targets.read_text())
-    known["targets"]["qwen"]["kind"] = "embedding"
-    spark.paths.targets.write_text(json.dumps(known))
+    spark.tell("qwen", kind="embedding")
     vectors = [{"index": index, "embedding": [0.5, index]} for index in (0, 1)]
     spark.engine.chat = lambda _: (200, {"data": vectors})
 

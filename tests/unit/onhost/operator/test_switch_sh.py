@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import getpass
+import itertools
 import json
 import os
 import re
 import signal
 import socket
 import threading
-import time
 
 import pytest
+from a_model_host import UP, ModelHost
+from a_process import have_switches, one_clock_of
+from lab_servers import until
 from local_server import refused_address
-from onhost_fakes import (
-    FakeDocker,
-    FakeEngine,
-    FakeSystemd,
-    host_root,
-    let_the_kernel_kill,
-    put_in_container,
-    timeless,
-    write_meminfo,
-)
+from onhost_fakes import let_the_kernel_kill, put_in_container, timeless, write_meminfo
 
-from lockstep.onhost.core import config, errors, switch_lock
-from lockstep.onhost.operator import follow, status, switch_sh, switch_worker
+from lockstep.onhost.core import clock, config, errors, switch_lock
+from lockstep.onhost.operator import status, switch_sh, switch_worker
 from lockstep.onhost.records import boots, ended, switches
 from lockstep.onhost.switching import precheck, unfinished
 from lockstep.onhost.switching import switch as switching
-
-pytestmark = pytest.mark.slow
 
 QWEN_UNIT, MISTRAL_UNIT = "vllm-qwen36.service", "vllm.service"
 EAGLE_UNIT, FALLBACK_UNIT = "sglang.service", "sglang-fallback.service"
@@ -43,78 +35,49 @@ UNITS = {
 IMAGE = "vllm/vllm-openai@sha256:" + "a" * 64
 
 
-@pytest.fixture
-def spark(tmp_path, monkeypatch):
+class Spark(ModelHost):
     """A host where mistral is hot and qwen off, its image present."""
 
-    class Spark:
-        def __init__(self) -> None:
-            self.engine = FakeEngine()
-            qwen = {
-                "unit": QWEN_UNIT,
-                "url": self.engine.url,
-                "model": "qwen",
-                "memory_gib": 67.0,
-                "start_timeout_s": 1800,
-                "container": "vllm-qwen36",
-                "image": IMAGE,
-            }
-            venv = {**qwen, "container": None, "image": None}
-            targets = {
-                "qwen": qwen,
-                "mistral": {**venv, "unit": MISTRAL_UNIT},
-                "eagle": {**venv, "unit": EAGLE_UNIT, "fallback": "eagle-fallback"},
-                "eagle-fallback": {**venv, "unit": FALLBACK_UNIT},
-            }
-            self.paths = host_root(tmp_path / "root", targets)
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.docker = FakeDocker(self.paths.docker_socket)
-            self.docker.images[IMAGE] = {}
-            for unit in (QWEN_UNIT, EAGLE_UNIT, FALLBACK_UNIT):
-                self.systemd.unit(unit)
-            self.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running")
-            self.lines: list[str] = []
+    def __init__(self, folder, monkeypatch) -> None:
+        targets = {name: {"unit": unit} for name, unit in UNITS.items()}
+        targets["qwen"] |= {"container": "vllm-qwen36", "image": IMAGE}
+        targets["eagle"]["fallback"] = "eagle-fallback"
+        super().__init__(folder, monkeypatch, targets, up="mistral")
+        self.docker.images[IMAGE] = {}
+        self.lines: list[str] = []
 
-        def need(self, name: str, **values: object) -> None:
-            """Change a target's data; its weights are half here."""
-            data = json.loads(self.paths.targets.read_text())
-            data["targets"][name].update(values)
-            self.paths.targets.write_text(json.dumps(data))
-            commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
-            files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
-            repository = {"model": "org/name", "revision": commit, "files": files}
-            spec = {"cache_dir": f"{tmp_path}/hub", "endpoint": "http://hub.example"}
-            self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
-            snapshot = tmp_path / "hub/models--org--name/snapshots" / commit
-            snapshot.mkdir(parents=True, exist_ok=True)
-            (snapshot / "a.json").write_text("1")
+    def need(self, name: str, **values: object) -> None:
+        """Change a target's data; its weights are half here."""
+        self.tell(name, **values)
+        commit, names = "c" * 40, ("a.json", "b.safetensors", "c.safetensors")
+        files = [{"path": name, "size": 1, "blob": "b" * 40} for name in names]
+        repository = {"model": "org/name", "revision": commit, "files": files}
+        spec = {"cache_dir": f"{self.folder}/hub", "endpoint": "http://hub.example"}
+        self.paths.weights.write_text(json.dumps({**spec, "repositories": [repository]}))
+        snapshot = self.folder / "hub/models--org--name/snapshots" / commit
+        snapshot.mkdir(parents=True, exist_ok=True)
+        (snapshot / "a.json").write_text("1")
 
-        def memory(self, available: float, need: float) -> None:
-            write_meminfo(self.paths, available)
-            self.need("qwen", memory_gib=need)
+    def memory(self, available: float, need: float) -> None:
+        write_meminfo(self.paths, available)
+        self.need("qwen", memory_gib=need)
 
-        def hear(self, line: str) -> None:
-            self.lines.append(timeless(line))
+    def hear(self, line: str) -> None:
+        self.lines.append(timeless(line))
 
-        def to(self, name: str) -> int:
-            host = config.load_host(self.paths.targets)
-            work = switching.Switch(
-                host, self.paths, lambda line: self.lines.append(timeless(line))
-            )
-            return work.none() if name == "none" else work.to(name)
+    def to(self, name: str) -> int:
+        host = config.load_host(self.paths.targets)
+        work = switching.Switch(host, self.paths, lambda line: self.lines.append(timeless(line)))
+        return work.none() if name == "none" else work.to(name)
 
-        @property
-        def hot(self) -> list[str]:
-            return [
-                name
-                for name, unit in UNITS.items()
-                if self.systemd.state(unit)["ActiveState"] == "active"
-            ]
 
-    spark = Spark()
-    yield spark
-    spark.docker.close()
-    spark.engine.close()
+@pytest.fixture
+def spark(tmp_path, monkeypatch):
+    """Its programs are threads by one clock."""
+    spark = Spark(tmp_path, monkeypatch)
+    with one_clock_of(spark.systemd, monkeypatch) as spark.clock:
+        yield spark
+    spark.close()
 
 
 def test_the_hot_model_is_stopped_before_the_wanted_one_is_started(spark):
@@ -164,7 +127,7 @@ def test_a_start_shows_the_phases_of_the_units_journal(spark):
         "(EngineCore pid=1) INFO Starting to load model",
         "lockstep ready: qwen answered with 16 tokens in 0.3 s (57.0 tok/s)",
     ]
-    spark.systemd.unit(QWEN_UNIT, journal=journal, on_start=["sleep", "0.3"])
+    spark.systemd.unit(QWEN_UNIT, journal=journal, on_start=0.3)
 
     assert spark.to("qwen") == 0
     assert "qwen answered with 16 tokens in 0.3 s (57.0 tok/s)" in spark.lines
@@ -256,28 +219,6 @@ def test_a_start_that_the_floor_ended_says_so(spark):
     )
 
 
-def test_a_failed_unit_that_restarts_itself_is_stopped_before_the_old_model_starts(spark):
-    spark.systemd.unit(QWEN_UNIT, start_ok=False, restarts_itself=True)
-
-    spark.to("qwen")
-
-    assert spark.hot == ["mistral"]
-    assert spark.systemd.state(QWEN_UNIT)["ActiveState"] == "inactive"
-    assert spark.systemd.calls[-3:] == [
-        f"systemctl stop -- {QWEN_UNIT}",
-        f"systemctl reset-failed -- {MISTRAL_UNIT}",
-        f"systemctl start -- {MISTRAL_UNIT}",
-    ]
-
-
-def test_a_unit_that_is_killed_with_its_check_is_not_hot_though_its_start_has_succeeded(spark):
-    spark.systemd.unit(QWEN_UNIT, killed_whole=True)
-
-    assert spark.to("qwen") == errors.EXIT_FAILED
-    assert spark.hot == ["mistral"]
-    assert spark.systemd.state(QWEN_UNIT)["ActiveState"] == "inactive"
-
-
 @pytest.mark.parametrize("later", ["mistral", "eagle", "none"])
 def test_a_later_switch_that_succeeds_forgets_what_failed_before(spark, later):
     spark.systemd.unit(QWEN_UNIT, start_ok=False)
@@ -296,74 +237,85 @@ def test_a_switch_to_none_forgets_what_failed_before_and_asks_nothing_else(spark
     assert spark.systemd.calls[-1] == f"systemctl reset-failed -- {QWEN_UNIT}"
 
 
-def test_when_both_fail_nothing_is_hot_and_that_is_said_loudly(spark):
-    spark.systemd.unit(QWEN_UNIT, start_ok=False)
-    spark.systemd.unit(MISTRAL_UNIT, ActiveState="active", SubState="running", start_ok=False)
-
-    assert spark.to("qwen") == 4
-    assert spark.hot == []
-    assert spark.lines[-1] == "NO MODEL IS HOT: qwen and mistral failed"
+FAILS = {"start_ok": False}
+RESTARTING = {"ActiveState": "activating", "SubState": "auto-restart"}
+BACK = "the switch to qwen FAILED; mistral is hot again"
+NONE_BEFORE = "NO MODEL IS HOT: qwen failed; none was before"
 
 
-def test_with_nothing_hot_before_a_failure_leaves_nothing_hot(spark):
-    spark.systemd.unit(MISTRAL_UNIT)
-    spark.systemd.unit(QWEN_UNIT, start_ok=False)
+@pytest.mark.parametrize(
+    ("units", "target", "code", "hot", "started", "said"),
+    [
+        pytest.param(
+            {QWEN_UNIT: {**FAILS, "restarts_itself": True}},
+            *("qwen", 1, ["mistral"], [QWEN_UNIT, MISTRAL_UNIT], BACK),
+            id="a unit that restarts itself is stopped first",
+        ),
+        pytest.param(
+            {QWEN_UNIT: {"killed_whole": True}},
+            *("qwen", 1, ["mistral"], [QWEN_UNIT, MISTRAL_UNIT], BACK),
+            id="killed with its check, its start has succeeded",
+        ),
+        pytest.param(
+            {MISTRAL_UNIT: {**UP, "stop_fails": "Job timed out."}},
+            *("qwen", 1, ["mistral"], [MISTRAL_UNIT]),
+            "qwen FAILED: systemctl stop failed: Job timed out.",
+            id="the old model does not stop: no two engines",
+        ),
+        pytest.param(
+            {QWEN_UNIT: FAILS, MISTRAL_UNIT: {**UP, **FAILS}},
+            *("qwen", 4, [], [QWEN_UNIT, MISTRAL_UNIT]),
+            "NO MODEL IS HOT: qwen and mistral failed",
+            id="both fail",
+        ),
+        pytest.param(
+            {QWEN_UNIT: FAILS, MISTRAL_UNIT: {}},
+            *("qwen", 4, [], [QWEN_UNIT], NONE_BEFORE),
+            id="nothing was hot before",
+        ),
+        pytest.param(
+            {QWEN_UNIT: FAILS, MISTRAL_UNIT: RESTARTING},
+            *("qwen", 4, [], [QWEN_UNIT], NONE_BEFORE),
+            id="the old model was failing itself",
+        ),
+        pytest.param(
+            {EAGLE_UNIT: {**FAILS, "restarts_itself": True}},
+            *("eagle", 3, ["eagle-fallback"], [EAGLE_UNIT, FALLBACK_UNIT]),
+            "eagle FAILED; its fallback eagle-fallback is hot",
+            id="a fallback takes the place",
+        ),
+        pytest.param(
+            {EAGLE_UNIT: FAILS, FALLBACK_UNIT: FAILS},
+            *("eagle", 1, ["mistral"], [EAGLE_UNIT, FALLBACK_UNIT, MISTRAL_UNIT]),
+            "the switch to eagle FAILED; mistral is hot again",
+            id="the fallback fails too",
+        ),
+        pytest.param(
+            {EAGLE_UNIT: FAILS, FALLBACK_UNIT: {**UP, **FAILS}, MISTRAL_UNIT: {}},
+            *("eagle", 4, [], [EAGLE_UNIT, FALLBACK_UNIT]),
+            "NO MODEL IS HOT: eagle and eagle-fallback failed",
+            id="a fallback that was hot is brought back once",
+        ),
+    ],
+)
+def test_what_is_hot_and_said_after_a_switch_that_fails(
+    spark, units, target, code, hot, started, said
+):
+    for name, fields in units.items():
+        spark.systemd.unit(name, **fields)
 
-    assert spark.to("qwen") == 4
-    assert spark.lines[-1] == "NO MODEL IS HOT: qwen failed; none was before"
+    assert (spark.to(target), spark.hot) == (code, hot)
 
-
-def test_a_target_that_fails_gives_way_to_its_fallback(spark):
-    spark.systemd.unit(EAGLE_UNIT, start_ok=False, restarts_itself=True)
-
-    assert spark.to("eagle") == 3
-
-    assert spark.hot == ["eagle-fallback"]
-    assert spark.lines[-1] == "eagle FAILED; its fallback eagle-fallback is hot"
-    assert spark.systemd.state(EAGLE_UNIT)["ActiveState"] == "inactive"
-
-
-def test_when_the_fallback_fails_too_the_old_model_comes_back(spark):
-    spark.systemd.unit(EAGLE_UNIT, start_ok=False)
-    spark.systemd.unit(FALLBACK_UNIT, start_ok=False)
-
-    assert spark.to("eagle") == 1
-
-    assert spark.hot == ["mistral"]
-    assert spark.lines[-1] == "the switch to eagle FAILED; mistral is hot again"
-    assert [call for call in spark.systemd.calls if " start " in call] == [
-        f"systemctl start -- {unit}" for unit in (EAGLE_UNIT, FALLBACK_UNIT, MISTRAL_UNIT)
-    ]
-
-
-def test_a_fallback_that_was_hot_is_brought_back_once(spark):
-    spark.systemd.unit(MISTRAL_UNIT)
-    spark.systemd.unit(FALLBACK_UNIT, ActiveState="active", SubState="running", start_ok=False)
-    spark.systemd.unit(EAGLE_UNIT, start_ok=False)
-
-    assert spark.to("eagle") == 4
-    assert spark.systemd.calls.count(f"systemctl start -- {FALLBACK_UNIT}") == 1
-    assert spark.lines[-1] == "NO MODEL IS HOT: eagle and eagle-fallback failed"
-
-
-def test_an_old_model_that_will_not_stop_leads_back_to_it_and_not_to_two_engines(spark):
-    spark.systemd.unit(
-        MISTRAL_UNIT, ActiveState="active", SubState="running", stop_fails="Job timed out."
+    calls = spark.systemd.calls
+    starts = [call.split()[-1] for call in calls if " start " in call]
+    assert starts == started
+    for failed, following in itertools.pairwise(started):
+        first = calls[: calls.index(f"systemctl start -- {following}")]
+        assert any("stop" in call.split() and failed in call.split() for call in first)
+    assert said in spark.lines
+    assert not any(
+        spark.systemd.state(unit)["ActiveState"] == "activating" for unit in UNITS.values()
     )
-
-    assert spark.to("qwen") == 1
-
-    assert spark.hot == ["mistral"]
-    assert f"systemctl start -- {QWEN_UNIT}" not in spark.systemd.calls
-    assert "qwen FAILED: systemctl stop failed: Job timed out." in spark.lines
-
-
-def test_a_model_that_was_failing_itself_is_not_brought_back(spark):
-    spark.systemd.unit(MISTRAL_UNIT, ActiveState="activating", SubState="auto-restart")
-    spark.systemd.unit(QWEN_UNIT, start_ok=False)
-
-    assert spark.to("qwen") == 4
-    assert f"systemctl start -- {MISTRAL_UNIT}" not in spark.systemd.calls
 
 
 @pytest.mark.parametrize(
@@ -409,7 +361,7 @@ def hung_docker(spark, monkeypatch):
 
 def qwen_is_hot(spark) -> None:
     spark.systemd.unit(MISTRAL_UNIT)
-    spark.systemd.unit(QWEN_UNIT, ActiveState="active", SubState="running")
+    spark.systemd.unit(QWEN_UNIT, **UP)
     put_in_container(spark.paths, "vllm-qwen36", 4711)
 
 
@@ -586,27 +538,8 @@ def test_a_container_of_our_name_that_is_not_ours_is_said_and_stays(spark):
 
 
 def front(spark, monkeypatch, *argv: str) -> int:
-    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
-    monkeypatch.setattr(
-        "lockstep.onhost.switching.switch_job.program", lambda: _worker_program(spark)
-    )
+    have_switches(monkeypatch, (spark.systemd, spark.paths))
     return switch_sh.main(list(argv), spark.paths)
-
-
-def _worker_program(spark) -> list[str]:
-    """The worker as systemd would start it, but with this host's root."""
-    import sys
-
-    from onhost_fakes import REPOSITORY
-
-    code = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        "from lockstep.onhost.core import errors, layout; "
-        "from lockstep.onhost.operator import switch_sh; "
-        f"from pathlib import Path; paths = layout.Paths(Path({str(spark.paths.root)!r})); "
-        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
-    )
-    return [sys.executable, "-c", code]
 
 
 def test_the_command_does_the_switch_in_a_unit_of_its_own_and_shows_it(spark, monkeypatch, capsys):
@@ -651,21 +584,16 @@ def test_the_second_operator_is_told_who_holds_the_lock(spark, monkeypatch):
 
 
 def test_with_wait_the_second_operator_waits(spark, monkeypatch, capsys):
-    path = spark.paths.switch_lock
-    took, go = threading.Event(), threading.Event()
-
     def hold() -> None:
-        with switch_lock.held(path, "anna", "mistral"):
-            took.set()
-            go.wait(180)
+        with switch_lock.held(spark.paths.switch_lock, "anna", "mistral"):
+            clock.sleep(40)
 
-    holder = threading.Thread(target=hold)
-    holder.start()
-    took.wait(180)
-    monkeypatch.setattr("lockstep.onhost.core.terminal.say", lambda *_: go.set())
+    threading.Thread(target=hold).start()
+    until(lambda: switch_lock.holder(spark.paths.switch_lock), "it is held")
     assert front(spark, monkeypatch, "qwen", "--wait") == 0
-    holder.join(180)
     assert spark.hot == ["qwen"]
+    # Every 15 s.
+    assert capsys.readouterr().out.count("waiting: anna is switching to mistral") == 3
 
 
 def test_a_lock_whose_holder_died_is_free(spark, monkeypatch):
@@ -750,12 +678,16 @@ def test_help_names_the_exit_codes_and_fits_a_phone(capsys):
     assert max(map(len, text.splitlines())) <= 40
 
 
-def test_a_switch_that_is_killed_is_finished(spark, monkeypatch, capsys):
-    """systemd runs ExecStopPost= of the switch's unit, which finds what was cut off."""
-    spark.systemd.unit(QWEN_UNIT, on_start=["sleep", "60"])
+def test_a_switch_that_is_killed_is_finished(tmp_path, monkeypatch, capsys):
+    """systemd runs ExecStopPost= of the switch's unit, which finds what was cut off.
+
+    A process is killed here, by the real clock.
+    """
+    spark = Spark(tmp_path, monkeypatch)
+    spark.systemd.unit(QWEN_UNIT, on_start=60)
     watching = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
     watching.start()
-    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating")
+    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating", "it starts")
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start")
     holder = switch_lock.holder(spark.paths.switch_lock)
     assert holder is not None
@@ -767,6 +699,7 @@ def test_a_switch_that_is_killed_is_finished(spark, monkeypatch, capsys):
     assert not spark.paths.unfinished.exists()
     said = status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch
     assert said is not None and "cut off (signal, killed by signal 9), then: qwen is hot" in said
+    spark.close()
 
 
 def test_a_finished_switch_leaves_nothing_to_finish(spark, monkeypatch):
@@ -789,43 +722,19 @@ def test_what_was_cut_off_goes_back_when_its_target_does_not_start(spark):
 
 
 def test_wait_ends_with_the_switchs_own_code(spark, monkeypatch, capsys):
-    gate, here, on = spark.paths.root / "go", threading.current_thread(), follow.follow
-    until_seen = ["sh", "-c", f"until test -e {gate}; do sleep 0.05; done"]
-    spark.systemd.unit(QWEN_UNIT, start_ok=False, on_start=until_seen)
-
-    def seen(*words, **named):
-        # `wait` has found the switch, which may fail now.
-        if threading.current_thread() is here:
-            gate.touch()
-        return on(*words, **named)
-
-    monkeypatch.setattr(follow, "follow", seen)
-    switching_now = threading.Thread(target=front, args=(spark, monkeypatch, "qwen"))
-    switching_now.start()
-    until(lambda: switch_lock.holder(spark.paths.switch_lock))
+    spark.systemd.unit(QWEN_UNIT, start_ok=False, on_start=20)
+    threading.Thread(target=front, args=(spark, monkeypatch, "qwen")).start()
+    until(lambda: spark.systemd.state(QWEN_UNIT)["ActiveState"] == "activating", "it starts")
     assert switch_sh.main(["wait"], spark.paths) == 1
-    switching_now.join(180)
     # Both clients print here, in either order.
     assert "mistral hot" in capsys.readouterr().out.splitlines()
 
 
-def test_wait_sees_a_start_that_no_switch_made(spark, monkeypatch, capsys):
+def test_wait_sees_a_start_that_no_switch_made(spark):
     spark.systemd.unit(QWEN_UNIT, ActiveState="activating", SubState="start-post")
-    monkeypatch.setattr("lockstep.onhost.core.terminal.say", end_of_start(spark))
+    failed = {"ActiveState": "failed", "SubState": "failed"}
+    spark.clock.at(20, lambda: spark.systemd.unit(QWEN_UNIT, **failed))
     assert switch_sh.main(["wait"], spark.paths) == 1
-
-
-def until(condition) -> None:
-    """Wait for what must come within seconds."""
-    give_up = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.02)
-
-
-def end_of_start(spark):
-    """A `say` at whose first line the start fails."""
-    return lambda *_: spark.systemd.unit(QWEN_UNIT, ActiveState="failed", SubState="failed")
 
 
 def test_log_is_the_units_journal_without_a_pager(spark, monkeypatch):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from onhost_fakes import FakeDocker, FakeEngine, FakeSystemd, host_root
+from a_clock import Clock
+from a_model_host import UP, ModelHost
 
 from lockstep.onhost.records import before
 from lockstep.onhost.records.ours import MARK
@@ -16,22 +17,11 @@ OLD, NEW = "a" * 16, "b" * 16
 def spark(tmp_path, monkeypatch):
     """A host where qwen is hot with the old generation; `deploy` writes the new one."""
 
-    class Spark:
+    class Spark(ModelHost):
         def __init__(self) -> None:
-            self.engine = FakeEngine()
-            common_data = {
-                "url": self.engine.url,
-                "model": "qwen",
-                "memory_gib": 67.0,
-                "start_timeout_s": 1800,
-            }
-            self.targets = {
-                "qwen": {**common_data, "unit": QWEN},
-                "other": {**common_data, "unit": OTHER},
-            }
-            self.paths = host_root(tmp_path / "root", self.targets)
-            self.systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-            self.docker = FakeDocker(self.paths.docker_socket)
+            units = {"qwen": {"unit": QWEN}, "other": {"unit": OTHER}}
+            super().__init__(tmp_path, monkeypatch, units)
+            self.clock = Clock(monkeypatch)
             self.root = tmp_path / "root"
             self.units = self.root / "etc/systemd/system"
             self.units.mkdir(parents=True)
@@ -40,24 +30,22 @@ def spark(tmp_path, monkeypatch):
                 (self.engines / name).mkdir(parents=True)
             (self.engines / "current").symlink_to(OLD)
             self.unit(OLD)
-            self.systemd.unit(OTHER)
-            self.hot()
+            self.runs()
 
         def unit(self, generation: str) -> None:
             (self.units / QWEN).write_text(
                 f"# {MARK}\nEnvironment=LOCKSTEP_GENERATION={generation}\n"
             )
 
-        def hot(self, **more: object) -> None:
+        def runs(self, **more: object) -> None:
             """Let qwen run, as process 7, with the old generation."""
             (self.paths.proc / "7").mkdir(exist_ok=True)
             environ = f"A=b\0LOCKSTEP_GENERATION={OLD}\0C=d\0"
             (self.paths.proc / "7/environ").write_text(environ)
-            running = {"ActiveState": "active", "SubState": "running", "MainPID": "7"}
-            self.systemd.unit(QWEN, **running, **more)
+            self.systemd.unit(QWEN, **UP, MainPID="7", **more)
 
         def starts_only_with(self, generation: str) -> None:
-            self.hot(starts_with=[str(self.units / QWEN), generation])
+            self.runs(starts_with=[str(self.units / QWEN), generation])
 
         def begin(self, *more: str) -> None:
             paths = [f"/etc/systemd/system/{QWEN}", "/etc/lockstep/targets.json", *more]
@@ -92,5 +80,4 @@ def spark(tmp_path, monkeypatch):
 
     spark = Spark()
     yield spark
-    spark.docker.close()
-    spark.engine.close()
+    spark.close()

@@ -13,10 +13,6 @@ from lockstep.onhost.core import config, errors, switch_lock
 from lockstep.onhost.records import before, generations
 from lockstep.onhost.records.ours import MARK
 from lockstep.onhost.rollout import rollout
-from lockstep.onhost.switching import rollout_mark
-
-# Each makes switches, and a switch starts dozens of processes.
-pytestmark = pytest.mark.slow
 
 QWEN, SPARE, OTHER = "vllm-qwen36.service", "vllm-qwen36-fallback.service", "vllm.service"
 OLD, NEW = "a" * 16, "b" * 16
@@ -37,18 +33,15 @@ def test_a_hot_model_is_restarted_with_what_was_deployed(spark, capsys):
     assert capsys.readouterr().out.endswith("qwen is hot with what was deployed\n")
 
 
-def test_a_model_that_runs_what_its_unit_says_is_left_alone(spark):
-    spark.begin()
+@pytest.mark.parametrize("hot", [True, False], ids=["as its unit says", "not hot"])
+def test_a_model_that_needs_no_restart_is_left_alone(spark, hot):
+    if hot:
+        spark.begin()
+    else:
+        spark.deploy()
+        spark.systemd.unit(QWEN)
     assert rollout.main(["go"], spark.paths) == 0
-    assert spark.systemd.calls == []
-    assert spark.engine.requests == []
-
-
-def test_a_model_that_is_not_hot_stays_cold(spark):
-    spark.deploy()
-    spark.systemd.unit(QWEN)
-    assert rollout.main(["go"], spark.paths) == 0
-    assert spark.systemd.calls == []
+    assert (spark.systemd.calls, spark.engine.requests) == ([], [])
 
 
 def test_a_start_that_fails_gives_the_host_everything_back(spark, capsys):
@@ -85,7 +78,7 @@ def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
     targets = {"qwen": data, "qwen-fallback": {**spark.targets["other"], "unit": SPARE}}
     write_targets(spark.paths, targets)
     spark.systemd.unit(SPARE)
-    spark.hot(start_ok=False)
+    spark.runs(start_ok=False)
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 3
     assert spark.active == [SPARE]
@@ -93,7 +86,7 @@ def test_where_the_old_one_does_not_come_back_its_fallback_does(spark, capsys):
 
 
 def test_where_nothing_comes_back_that_is_said(spark, capsys):
-    spark.hot(start_ok=False)
+    spark.runs(start_ok=False)
     spark.deploy()
     assert rollout.main(["go"], spark.paths) == 4
     assert spark.active == []
@@ -118,8 +111,7 @@ def test_a_switch_of_an_operator_is_waited_for(spark, monkeypatch, capsys):
     spark.deploy()
     held = switch_lock.held(spark.paths.switch_lock, "anna", "other")
     held.__enter__()
-    monkeypatch.setattr(switch_lock, "_GRACE_S", 0.0)
-    monkeypatch.setattr(rollout_mark.time, "sleep", lambda _: held.__exit__(None, None, None))
+    spark.clock.at(5, lambda: held.__exit__(None, None, None))
     assert rollout.main(["go"], spark.paths) == 0
     assert "waiting: anna is switching to other" in capsys.readouterr().out
 

@@ -136,19 +136,18 @@ def test_with_nothing_hot_no_floor_is_kept(spark, capsys, floor, words, code):
 
 
 @pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
-def test_a_rank_that_answers_nobody_is_measured_elsewhere(spark, capsys, words):
-    spark.floor(floor_tok_s=29, url="", engine_url=None)
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"url": "", "engine_url": None}, "answers on another member of its cluster"),
+        ({"kind": "embedding"}, "gives no tokens (kind embedding)"),
+    ],
+)
+def test_what_gives_no_tokens_here_is_not_measured(spark, capsys, words, keys, said):
+    spark.floor(floor_tok_s=29, **keys)
     assert spark.run(*words) == 0
     assert spark.engine.requests == []
-    assert "answers on another member of its cluster" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("words", [(), ("--baseline",), ("--accept",)])
-def test_a_model_that_gives_no_tokens_has_no_speed(spark, capsys, words):
-    spark.floor(kind="embedding")
-    assert spark.run(*words) == 0
-    assert spark.engine.requests == []
-    assert "gives no tokens (kind embedding)" in capsys.readouterr().out
+    assert said in capsys.readouterr().out
     assert spark.accepted == {}
 
 

@@ -13,9 +13,6 @@ from lockstep.onhost.records.ours import MARK
 from lockstep.onhost.rollout import rollout
 from lockstep.onhost.webui import record, update
 
-# Each makes switches, and a switch starts dozens of processes.
-pytestmark = pytest.mark.slow
-
 QWEN, GATEWAY, BROUGHT = "vllm-qwen36.service", "lockstep-gateway.service", "brought.service"
 OLD, NEW = "a" * 16, "b" * 16
 WHY = "deploy of anna: failed on spark-2"

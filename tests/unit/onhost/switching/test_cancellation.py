@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import sys
 import threading
-import time
 
 import pytest
+from a_process import have_switches, one_clock_of
 from a_switching_spark import UNITS, SwitchingSpark
-from onhost_fakes import REPOSITORY
+from lab_servers import until
 
-from lockstep.onhost.core import config, errors, switch_lock
+from lockstep.onhost.core import clock, config, errors, switch_lock
+from lockstep.onhost.gateway import switch_program
 from lockstep.onhost.operator import status, switch_sh
 from lockstep.onhost.records import switches
 from lockstep.onhost.switching import cancellation
 from lockstep.onhost.switching import switch as switching
 from lockstep.onhost.systemd import transient
-
-pytestmark = pytest.mark.slow
-
-LIMIT_S = 180.0
 
 
 @pytest.fixture
@@ -29,62 +23,34 @@ def spark(tmp_path, monkeypatch):
     """mistral is hot; a start of qwen hangs, and so does one of its fallback."""
     spark = SwitchingSpark(tmp_path, monkeypatch)
     for name in ("qwen", "spare"):
-        spark.systemd.unit(UNITS[name], on_start=["sleep", "600"])
-    monkeypatch.setattr("lockstep.onhost.systemd.units.is_root", lambda: True)
-    monkeypatch.setattr("lockstep.onhost.switching.switch_job.program", lambda: _program(spark))
-    yield spark
+        spark.systemd.unit(UNITS[name], on_start=600)
+    have_switches(monkeypatch, (spark.systemd, spark.paths))
+    with one_clock_of(spark.systemd, monkeypatch):
+        yield spark
     spark.close()
 
 
-def _program(spark: SwitchingSpark) -> list[str]:
-    code = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); from pathlib import Path; "
-        "from lockstep.onhost.core import errors, layout; "
-        "from lockstep.onhost.operator import switch_sh; "
-        f"paths = layout.Paths(Path({str(spark.paths.root)!r})); "
-        "sys.exit(errors.ended('switch.sh', lambda: switch_sh.main(sys.argv[1:], paths)))"
-    )
-    return [sys.executable, "-c", code]
-
-
-class Asked(threading.Thread):
-    """A switch that somebody asks for at the gateway's socket; `end` is its last message."""
+class Asked:
+    """A switch that somebody asks the gateway for; `end` is the last message of its program."""
 
     def __init__(self, spark: SwitchingSpark, target: str, person: str) -> None:
-        super().__init__(daemon=True)
-        self._spark, self._wish = spark, {"target": target, "person": person}
-        self.lines: list[str] = []
-        self.end: dict = {}
-        self.start()
+        self._told: list[dict] = []
+        asked = target, f"{person}, by the gateway", spark.paths, self._told.append
+        threading.Thread(target=switch_program.switch, args=asked).start()
 
-    def run(self) -> None:
-        with socket.socket(socket.AF_UNIX) as asker:
-            asker.settimeout(LIMIT_S)
-            asker.connect(str(self._spark.socket))
-            asker.sendall(json.dumps(self._wish).encode() + b"\n")
-            with asker.makefile("rb") as answer:
-                for message in map(json.loads, answer):
-                    self.lines.append(message.get("line", ""))
-                    self.end = message
+    @property
+    def lines(self) -> list[str]:
+        return [message.get("line", "") for message in self._told]
 
-    def wait_for_end(self) -> dict:
+    def end(self) -> dict:
         """Its last message, once it has ended."""
-        self.join(LIMIT_S)
-        assert not self.is_alive()
-        return self.end
-
-
-def until(condition) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+        until(lambda: self._told and "code" in self._told[-1], "it ends")
+        return self._told[-1]
 
 
 def starts(spark: SwitchingSpark, name: str = "qwen") -> None:
     """Wait until a start of a target hangs."""
-    until(lambda: spark.systemd.state(UNITS[name])["ActiveState"] == "activating")
+    until(lambda: spark.systemd.state(UNITS[name])["ActiveState"] == "activating", "it starts")
 
 
 def switch_of(spark: SwitchingSpark, user: str = "anna") -> switching.Switch:
@@ -96,12 +62,12 @@ def test_a_start_that_hangs_is_cancelled_and_what_was_hot_is_back(spark):
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
 
-    cancel = Asked(spark, "cancel", "ben").wait_for_end()
+    cancel = Asked(spark, "cancel", "ben").end()
 
     assert (cancel["code"], spark.hot) == (0, ["mistral"])
     assert cancel["said"] == "the switch to qwen was cancelled; mistral is hot again"
     # Whoever waited for it sees that too, and it is no failure.
-    assert (switch.wait_for_end()["code"], switch.end["said"]) == (5, cancel["said"])
+    assert (switch.end()["code"], switch.end()["said"]) == (5, cancel["said"])
     assert "ben, by the gateway cancelled the switch to qwen" in switch.lines
     assert switches.load(spark.paths)[0].code == errors.EXIT_CANCELLED
     assert status.gather(config.load_host(spark.paths.targets), spark.paths).last_switch is None
@@ -117,7 +83,7 @@ def test_the_command_cancels_too(spark, capsys):
 
     assert spark.hot == ["mistral"]
     assert "mistral is hot again" in capsys.readouterr().out
-    assert switch.wait_for_end()["code"] == 5
+    assert switch.end()["code"] == 5
 
 
 def test_a_fallback_that_hangs_is_cancelled_too(spark):
@@ -125,9 +91,9 @@ def test_a_fallback_that_hangs_is_cancelled_too(spark):
     switch = Asked(spark, "qwen", "anna")
     starts(spark, "spare")
 
-    assert Asked(spark, "cancel", "ben").wait_for_end()["code"] == 0
+    assert Asked(spark, "cancel", "ben").end()["code"] == 0
     assert spark.hot == ["mistral"]
-    assert switch.wait_for_end()["code"] == 5
+    assert switch.end()["code"] == 5
 
 
 def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
@@ -135,69 +101,59 @@ def test_with_nothing_hot_before_nothing_is_hot_and_that_is_as_it_was(spark):
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
 
-    cancel = Asked(spark, "cancel", "ben").wait_for_end()
+    cancel = Asked(spark, "cancel", "ben").end()
 
     assert (cancel["code"], spark.hot) == (0, [])
     assert cancel["said"] == "the switch to qwen was cancelled; no model is hot"
-    assert switch.wait_for_end()["code"] == 5
+    assert switch.end()["code"] == 5
 
 
 def test_what_comes_back_can_be_cancelled_as_well(spark):
-    spark.systemd.unit(
-        UNITS["mistral"], ActiveState="active", SubState="running", on_start=["sleep", "600"]
-    )
+    spark.systemd.unit(UNITS["mistral"], ActiveState="active", SubState="running", on_start=600)
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
     first = Asked(spark, "cancel", "ben")
     starts(spark, "mistral")
 
-    assert Asked(spark, "cancel", "carla").wait_for_end()["code"] == 4
+    assert Asked(spark, "cancel", "carla").end()["code"] == 4
     assert spark.hot == []
-    assert switch.wait_for_end()["said"] == (
+    assert switch.end()["said"] == (
         "NO MODEL IS HOT: qwen and mistral failed, or carla, by the gateway cancelled it"
     )
-    assert first.wait_for_end()["code"] == 4
+    assert first.end()["code"] == 4
 
 
-def test_another_switch_takes_over_and_nothing_is_loaded_in_vain(spark):
-    spark.systemd.unit(UNITS["spare"])
+@pytest.mark.parametrize(
+    ("change", "code", "hot"),
+    [
+        pytest.param(lambda s: s.systemd.unit(UNITS["spare"]), 0, "spare", id="it starts"),
+        pytest.param(
+            lambda s: s.systemd.unit(UNITS["spare"], start_ok=False), 1, "mistral", id="it fails"
+        ),
+        pytest.param(lambda s: s.tell("spare", memory_gib=500.0), 1, "mistral", id="refused"),
+    ],
+)
+def test_another_switch_takes_over_and_what_was_hot_comes_back_only_where_that_fails(
+    spark, change, code, hot
+):
+    change(spark)
     switch = Asked(spark, "qwen", "anna")
     starts(spark)
 
-    assert switch_sh.main(["spare", "--instead"], spark.paths) == 0
+    assert switch_sh.main(["spare", "--instead"], spark.paths) == code
 
-    assert spark.hot == ["spare"]
-    assert switch.wait_for_end()["code"] == 5
-    assert f"systemctl start -- {UNITS['mistral']}" not in spark.systemd.calls
-
-
-def test_what_was_hot_comes_back_where_the_switch_that_took_over_fails(spark):
-    spark.systemd.unit(UNITS["spare"], start_ok=False)
-    switch = Asked(spark, "qwen", "anna")
-    starts(spark)
-
-    assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
-
-    assert spark.hot == ["mistral"]
-    assert switch.wait_for_end()["code"] == 5
-
-
-def test_what_was_hot_comes_back_where_the_switch_that_took_over_is_refused(spark):
-    spark.tell("spare", memory_gib=500.0)
-    switch = Asked(spark, "qwen", "anna")
-    starts(spark)
-
-    assert switch_sh.main(["spare", "--instead"], spark.paths) == 1
-
-    assert spark.hot == ["mistral"]
-    assert switch.wait_for_end()["code"] == 5
+    assert spark.hot == [hot]
+    assert switch.end()["code"] == 5
+    # Nothing is loaded in vain.
+    mistral = f"systemctl start -- {UNITS['mistral']}"
+    assert (mistral in spark.systemd.calls) == (hot == "mistral")
 
 
 def test_how_a_switch_ended_is_told_although_the_next_one_has_its_unit(spark, monkeypatch):
     spark.tell("spare", memory_gib=500.0)
 
     def follow_late(job, from_end, say):
-        until(lambda: switches.load(spark.paths))
+        until(lambda: switches.load(spark.paths), "it is kept")
         return transient.EXIT_GONE
 
     monkeypatch.setattr("lockstep.onhost.operator.follow.follow", follow_late)
@@ -244,6 +200,7 @@ def test_where_no_switch_is_under_way_that_is_said(spark):
 def test_a_request_of_before_cancels_no_later_switch(spark):
     spark.systemd.unit(UNITS["qwen"])
     cancellation.ask(spark.paths, "ben", restore=True)
+    clock.sleep(1)
     assert switch_of(spark).to("qwen") == 0
     assert spark.hot == ["qwen"]
 

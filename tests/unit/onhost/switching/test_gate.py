@@ -9,75 +9,32 @@ import subprocess
 import sys
 
 import pytest
-from onhost_fakes import (
-    REPOSITORY,
-    FakeDocker,
-    FakeSystemd,
-    host_root,
-    let_the_kernel_kill,
-    put_in_container,
-    write_meminfo,
-    write_targets,
-)
+from a_clock import Clock
+from a_model_host import ModelHost
+from a_target import about
+from onhost_fakes import let_the_kernel_kill, put_in_container, write_meminfo, write_targets
 
-from lockstep.onhost.core import config, errors, layout
+from lockstep.onhost.core import config, errors
 from lockstep.onhost.records import boots, ended
 from lockstep.onhost.switching import gate
 
-QWEN = {
-    "unit": "vllm-qwen36.service",
-    "url": "http://127.0.0.1:30001",
-    "model": "qwen",
-    "memory_gib": 67.0,
-    "start_timeout_s": 1800,
-    "container": "vllm-qwen36",
-}
+QWEN = about(url="http://127.0.0.1:30001", container="vllm-qwen36")
 MISTRAL = {**QWEN, "unit": "vllm.service", "model": "mistral", "container": None}
-
-
-# Each made-up second asks the make-believe systemd, so few of them.
-WAIT_S = 3.0
-
-
-class Clock:
-    """Time that passes only when somebody sleeps; `at` runs a change at a given second."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-        self.changes: dict[int, object] = {}
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
-        change = self.changes.get(int(self.time))
-        if change:
-            change()
-
-    def now(self) -> float:
-        return self.time
 
 
 @pytest.fixture
 def spark(tmp_path, monkeypatch):
     """A host with two targets, both off, and 100 GiB available."""
 
-    class Spark:
-        paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
-        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-        docker = FakeDocker(paths.docker_socket)
-        clock = Clock()
-
-        def gate(self, name: str, wait_s: float = WAIT_S) -> gate.Gate:
+    class Spark(ModelHost):
+        def gate(self, name: str) -> gate.Gate:
             host = config.load_host(self.paths.targets)
-            clock = self.clock
-            return gate.Gate(
-                host.target(name), host, self.paths, wait_s, sleep=clock.sleep, now=clock.now
-            )
+            return gate.Gate(host.target(name), host, self.paths)
 
-    spark = Spark()
-    spark.systemd.unit("vllm-qwen36.service")
-    spark.systemd.unit("vllm.service")
+    spark = Spark(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
+    spark.clock = Clock(monkeypatch)
     yield spark
-    spark.docker.close()
+    spark.close()
 
 
 def dropped(spark) -> bool:
@@ -111,43 +68,57 @@ def test_another_target_that_is_not_gone_is_refused_after_the_wait(spark, state)
 
     assert refusal.value.code == 3
     assert str(refusal.value) == (
-        f"another engine is alive after 3 s: vllm.service is {state} (running). Only one model "
+        f"another engine is alive after 120 s: vllm.service is {state} (running). Only one model "
         "may be hot. Remedy: switch.sh none, then switch.sh qwen"
     )
 
 
 def test_another_target_that_ends_in_time_is_waited_for(spark, capsys):
     spark.systemd.unit("vllm.service", ActiveState="deactivating", SubState="stop-sigterm")
-    spark.clock.changes[11] = lambda: spark.systemd.unit("vllm.service")
+    spark.clock.at(11, lambda: spark.systemd.unit("vllm.service"))
 
-    spark.gate("qwen", 30).pass_or_refuse()
+    spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.time == 11
+    assert spark.clock.passed == 11
     assert "waiting for another engine to end, 10 s" in capsys.readouterr().out
 
 
-def test_a_process_that_outlived_its_unit_is_refused(spark):
-    left = spark.paths.proc / "4711"
-    left.mkdir()
-    (left / "cgroup").write_text("0::/system.slice/vllm.service\n")
-
-    with pytest.raises(errors.Problem, match=r"processes 4711 of stopped vllm\.service") as refusal:
-        spark.gate("qwen").pass_or_refuse()
-    assert refusal.value.code == 3
+def outlives(spark) -> None:
+    (spark.paths.proc / "4711").mkdir()
+    (spark.paths.proc / "4711/cgroup").write_text("0::/system.slice/vllm-qwen36.service\n")
 
 
-def test_with_a_docker_that_does_not_answer_an_engine_in_a_container_is_seen_all_the_same(
-    spark, capsys
-):
+def lives_in_a_container(spark) -> None:
     spark.docker.close()
     put_in_container(spark.paths, "vllm-qwen36", 4711, 4712)
 
-    with pytest.raises(errors.Problem) as refusal:
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(
+            outlives,
+            r"processes 4711 of stopped vllm-qwen36\.service",
+            id="a process that outlived its unit",
+        ),
+        pytest.param(
+            lives_in_a_container,
+            r"processes 4711, 4712 in container vllm-qwen36 outlived vllm-qwen36\.service",
+            id="in a container, and Docker does not answer",
+        ),
+        pytest.param(
+            lambda spark: spark.docker.containers.update({"vllm-qwen36": "vllm/vllm-openai"}),
+            "docker rm -f vllm-qwen36",
+            id="a container outside its unit",
+        ),
+    ],
+)
+def test_what_is_alive_of_another_target_is_refused(spark, change, words):
+    change(spark)
+
+    with pytest.raises(errors.Problem, match=words) as refusal:
         spark.gate("mistral").pass_or_refuse()
     assert refusal.value.code == 3
-    said = "processes 4711, 4712 in container vllm-qwen36 outlived vllm-qwen36.service"
-    assert said in str(refusal.value)
-    assert "containers not checked" in capsys.readouterr().out
 
 
 def test_what_is_left_in_its_own_container_is_ended_and_without_docker_it_does_not_start(
@@ -160,14 +131,6 @@ def test_what_is_left_in_its_own_container_is_ended_and_without_docker_it_does_n
     with pytest.raises(errors.Problem, match="Docker does not answer"):
         spark.gate("qwen").pass_or_refuse()
     assert len(killed) == 1
-
-
-def test_a_container_of_another_target_outside_its_unit_is_refused(spark):
-    spark.docker.containers["vllm-qwen36"] = "vllm/vllm-openai"
-
-    with pytest.raises(errors.Problem, match="docker rm -f vllm-qwen36") as refusal:
-        spark.gate("mistral").pass_or_refuse()
-    assert refusal.value.code == 3
 
 
 def test_an_orphan_of_its_own_name_is_removed(spark, capsys):
@@ -217,16 +180,16 @@ def test_a_port_that_somebody_else_has_is_refused_at_once(spark, monkeypatch):
     ) as problem:
         spark.gate("mistral").pass_or_refuse()
     assert problem.value.code == gate.EXIT_OTHER_ENGINE
-    assert spark.clock.time == 0
+    assert spark.clock.passed == 0
 
 
 def test_memory_that_is_being_released_is_waited_for(spark, capsys):
     write_meminfo(spark.paths, available_gib=41.2)
-    spark.clock.changes[11] = lambda: write_meminfo(spark.paths, available_gib=100.0)
+    spark.clock.at(11, lambda: write_meminfo(spark.paths, available_gib=100.0))
 
-    spark.gate("qwen", 30).pass_or_refuse()
+    spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.time == 11
+    assert spark.clock.passed == 11
     assert dropped(spark)
     assert "waiting for memory, 10 s: 41.2 GiB available, 67.0 GiB needed" in (
         capsys.readouterr().out
@@ -277,7 +240,7 @@ def test_memory_that_does_not_come_is_refused_with_numbers_and_a_remedy(spark):
 
     assert refusal.value.code == 4
     assert str(refusal.value) == (
-        "qwen needs 67.0 GiB, 41.2 GiB available after 3 s (of 119.6 GiB). Remedy: see what "
+        "qwen needs 67.0 GiB, 41.2 GiB available after 120 s (of 119.6 GiB). Remedy: see what "
         "holds it with `ps -eo rss,pid,user,args --sort=-rss | head`, stop it, then "
         "switch.sh qwen; where nothing can be stopped, another share "
         "(targets.qwen.overrides gpu_memory_utilization, `lockstep help fit`)"
@@ -324,7 +287,7 @@ def test_available_memory_counts_and_not_free_memory(spark):
 
     spark.gate("qwen").pass_or_refuse()
 
-    assert spark.clock.time == 0
+    assert spark.clock.passed == 0
     assert dropped(spark), "vLLM before 0.20.2 counts MemFree: the cache must go"
 
 
@@ -347,28 +310,14 @@ def test_a_kernel_that_refuses_to_drop_the_cache_is_no_reason_to_refuse(spark, c
         (["qwen", "--wait", "0"], 4, "qwen needs 67.0 GiB, 41.2 GiB available after "),
     ],
 )
-def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, argv, code, words):
+def test_as_a_program_it_says_why_and_never_shows_a_traceback(spark, capsys, argv, code, words):
     write_meminfo(spark.paths, available_gib=41.2)
+    with pytest.raises(SystemExit) as end:
+        sys.exit(errors.ended("lockstep gate", lambda: gate.main(argv, spark.paths)))
 
-    result = run_program("switching", "gate", argv, spark.paths)
-
-    assert result.returncode == code
-    assert words in result.stderr
-    assert "Traceback" not in result.stderr
-
-
-def run_program(room: str, name: str, argv: list[str], paths: layout.Paths):
-    """The program as systemd runs it, except that its files are under another root."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
-        f"from lockstep.onhost.{room} import {name}; "
-        "from lockstep.onhost.core import errors, layout; "
-        f"from pathlib import Path; paths = layout.Paths(Path({str(paths.root)!r})); "
-        f"sys.exit(errors.ended('lockstep {name}', lambda: {name}.main({argv!r}, paths)))"
-    )
-    return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ, timeout=180
-    )
+    said = capsys.readouterr().err
+    assert end.value.code == code
+    assert words in said and "Traceback" not in said
 
 
 @pytest.mark.parametrize(

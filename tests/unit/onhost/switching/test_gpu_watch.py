@@ -6,6 +6,7 @@ import contextlib
 import json
 
 import pytest
+from a_clock import Clock
 from a_gpu import AGpu
 from a_hot_spark import HotSpark
 
@@ -32,7 +33,7 @@ class Spark(HotSpark):
         super().__init__(tmp_path, monkeypatch, recipe="qwen-nvfp4")
         self.gpu = AGpu(tmp_path / "gpu", monkeypatch)
         # Each sleep of 5 s brings tokens at this rate; `after` is then called.
-        self.rate, self.running, self.tokens, self.time = 50.0, 1, 0, 0.0
+        self.rate, self.running, self.tokens = 50.0, 1, 0
         self.after = lambda: None
         self.systemd.unit(CAP_UNIT, ActiveState="active", SubState="exited")
         self.boot("b")
@@ -40,6 +41,7 @@ class Spark(HotSpark):
         # Samples come from the same figures as looks.
         monkeypatch.setattr(gpu, "sampled", self.sampled)
         self.count()
+        Clock(monkeypatch).asleep = self.asleep
 
     def accept(self, **other: object) -> None:
         entry = {"decode_tok_s": 50.0, "power_w": BAND, "recipe": "qwen-nvfp4", "image": None}
@@ -65,8 +67,7 @@ class Spark(HotSpark):
     def count(self) -> None:
         self.engine.metrics = METRICS.format(running=self.running, tokens=self.tokens)
 
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
+    def asleep(self, seconds: float) -> None:
         self.tokens += round(self.rate * seconds)
         self.count()
         self.after()
@@ -74,7 +75,7 @@ class Spark(HotSpark):
     def look(self) -> dict[str, str]:
         """One look; the findings."""
         host = config.load_host(self.paths.targets)
-        gpu_watch.Look(host, self.paths, self.sleep, lambda: self.time).take(host.targets["qwen"])
+        gpu_watch.Look(host, self.paths).take(host.targets["qwen"])
         return gpu_watch.load(self.paths).findings
 
 
@@ -82,7 +83,7 @@ class Spark(HotSpark):
 def spark(tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch)
     yield spark
-    spark.engine.close()
+    spark.close()
 
 
 SLOW = {"watts": 14.0, "clock": 611, "celsius": 50, "utilization": 96}

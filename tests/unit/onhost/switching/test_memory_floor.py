@@ -7,24 +7,20 @@ import signal
 from typing import Any
 
 import pytest
-from onhost_fakes import (
-    FakeDocker,
-    FakeSystemd,
-    host_root,
-    put_in_container,
-    write_meminfo,
-)
+from a_clock import Clock
+from a_model_host import ModelHost
+from a_target import about
+from onhost_fakes import put_in_container, write_meminfo
 
 from lockstep.onhost.core import errors, switch_lock
 from lockstep.onhost.records import ended
 from lockstep.onhost.switching import memory_floor
 
 UNIT = "vllm-qwen36.service"
-QWEN = {
-    **{"unit": UNIT, "url": "http://127.0.0.1:9", "model": "qwen", "memory_gib": 67.0},
-    **{"start_timeout_s": 1800, "container": "vllm-qwen36", "engine": "vllm"},
+QWEN = about(
+    **{"unit": UNIT, "container": "vllm-qwen36", "engine": "vllm"},
     **{"floor_loading_gib": 8.0, "floor_serving_gib": 4.0},
-}
+)
 MISTRAL = {**QWEN, "unit": "vllm.service", "container": None, "floor_loading_gib": 20.0}
 FIRST_PID = 4711
 STOP = f"systemctl stop --no-block -- {UNIT}"
@@ -49,32 +45,22 @@ def spark(tmp_path, monkeypatch):
     monkeypatch.setattr(memory_floor.os, "kill", kill("kill"))
     monkeypatch.setattr(memory_floor.os, "killpg", kill("killpg"))
 
-    class Spark:
-        paths = host_root(tmp_path / "root", {"qwen": QWEN, "mistral": MISTRAL})
-        systemd = FakeSystemd(tmp_path / "systemd", monkeypatch)
-        docker = FakeDocker(paths.docker_socket)
-        fallen: list[str]
-
+    class Spark(ModelHost):
         def __init__(self) -> None:
-            self.fallen = []
+            super().__init__(tmp_path, monkeypatch, {"qwen": QWEN, "mistral": MISTRAL})
+            self.fallen: list[str] = []
             self.floor = memory_floor.Floor(self.paths, lambda name, _: self.fallen.append(name))
             self.docker.containers["vllm-qwen36"] = "vllm@sha256:aa"
             self.docker.pids["vllm-qwen36"] = FIRST_PID
-            self.systemd.unit("vllm.service")
             self.systemd.unit(UNIT, **HOT)
 
         def step(self, available: float) -> float:
             write_meminfo(self.paths, available)
             return self.floor.step()
 
-        def change(self, **values: Any) -> None:
-            data = json.loads(self.paths.targets.read_text())
-            data["targets"]["qwen"].update(values)
-            self.paths.targets.write_text(json.dumps(data))
-
     spark = Spark()
     yield spark
-    spark.docker.close()
+    spark.close()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +97,7 @@ def test_an_engine_below_the_floor_of_its_phase_is_killed_and_its_unit_stopped(
 
 
 def test_an_engine_without_a_container_is_killed_with_its_whole_group(spark):
-    spark.change(container=None)
+    spark.tell("qwen", container=None)
     spark.step(3.0)
 
     assert spark.systemd.calls == [f"killpg {HOT['MainPID']}", STOP, *REST]
@@ -203,7 +189,7 @@ def test_what_follows_on_a_cluster_is_left_to_its_agents(spark):
     data = json.loads(spark.paths.targets.read_text())
     data["clusters"] = {"pair": {"name": "pair", "rank": 0, "port": 7, "members": members}}
     spark.paths.targets.write_text(json.dumps(data))
-    spark.change(cluster="pair")
+    spark.tell("qwen", cluster="pair")
     spark.step(3.0)
 
     assert spark.systemd.calls == KILLED
@@ -213,11 +199,11 @@ def test_what_follows_on_a_cluster_is_left_to_its_agents(spark):
 def test_a_deploy_s_new_floor_holds_at_once_and_0_is_none(spark):
     spark.step(5.0)
     assert spark.systemd.calls == []
-    spark.change(floor_serving_gib=6)
+    spark.tell("qwen", floor_serving_gib=6)
     spark.step(5.0)
     assert spark.systemd.calls == KILLED
     spark.systemd.unit(UNIT, **HOT)
-    spark.change(floor_serving_gib=0.0)
+    spark.tell("qwen", floor_serving_gib=0.0)
     spark.step(0.0)
     assert spark.systemd.calls == KILLED
 
@@ -246,7 +232,7 @@ def test_the_program_outlives_a_look_that_fails(spark, monkeypatch, capsys):
         if len(rests) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(memory_floor.time, "sleep", sleep)
+    Clock(monkeypatch).asleep = sleep
     with pytest.raises(KeyboardInterrupt):
         memory_floor.main([], spark.paths)
 

@@ -50,7 +50,7 @@ class Spark(HotSpark):
 def spark(tmp_path, monkeypatch):
     spark = Spark(tmp_path, monkeypatch)
     yield spark
-    spark.engine.close()
+    spark.close()
 
 
 def test_sound_answers_become_the_record_of_what_is_deployed(spark):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from a_clock import Clock
 from a_hot_spark import UNIT, HotSpark
 from local_server import refused_address
 from onhost_fakes import FakeEngine
@@ -28,26 +29,24 @@ def spark(tmp_path, monkeypatch):
     class Spark(HotSpark):
         def __init__(self) -> None:
             super().__init__(tmp_path, monkeypatch)
-            self.time, self.tokens, self.running = 1000.0, 5.0, 1.0
+            self.tokens, self.running = 5.0, 1.0
+            self.clock = Clock(monkeypatch)
             self.engine.chat = lambda _: (503, {"error": "busy"})
-
-        def sleep(self, seconds: float) -> None:
-            self.time += seconds
 
         def look(self, after: float = 60.0) -> list[str]:
             """One look; what it did to systemd."""
-            self.time += after
+            self.clock.sleep(after)
             text = METRICS.format(running=self.running, tokens=self.tokens)
             self.engine.metrics = text if self.engine.metrics is not None else None
             done = len(self.systemd.calls)
             host = config.load_host(self.paths.targets)
-            wedge.Watch(host, self.paths, 30.0, lambda: self.time, self.sleep).look()
+            wedge.Watch(host, self.paths, 30.0).look()
             return self.systemd.calls[done:]
 
     spark = Spark()
     spark.engine.metrics = ""
     yield spark
-    spark.engine.close()
+    spark.close()
 
 
 RESTART = [f"systemctl reset-failed -- {UNIT}", f"systemctl restart --no-block {UNIT}"]
@@ -68,10 +67,35 @@ def test_a_counter_that_moves_is_life_whatever_a_token_would_say(spark):
     assert spark.engine.requests == []
 
 
-def test_a_token_is_life_although_no_counter_moved(spark):
+def busy_with(spark, tokens: float, more: str = "") -> tuple[int, dict]:
+    """Nothing is answered, and meanwhile its counters are these."""
+    spark.engine.metrics = METRICS.format(running=1.0, tokens=tokens) + more
+    return 503, {}
+
+
+def restarted(spark) -> tuple[int, dict]:
+    spark.runs(pid=99)
+    return 503, {}
+
+
+ABORTED = 'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
+
+
+@pytest.mark.parametrize(
+    ("answered", "done"),
+    [
+        pytest.param(lambda _: (200, FakeEngine.answer("x", 1)), [], id="a token"),
+        pytest.param(lambda _: (401, {"error": "Unauthorized"}), [], id="it refuses the question"),
+        pytest.param(lambda spark: busy_with(spark, 6.0), [], id="a long prompt moves a counter"),
+        pytest.param(restarted, [], id="somebody restarts it"),
+        # The watch's own question ends so: it would take a dead engine for a living one.
+        pytest.param(lambda spark: busy_with(spark, 5.0, ABORTED), RESTART, id="only given up"),
+    ],
+)
+def test_what_comes_while_it_is_asked_for_a_token_decides(spark, answered, done):
     spark.look()
-    spark.engine.chat = lambda _: (200, FakeEngine.answer("x", 1))
-    assert spark.look() == []
+    spark.engine.chat = lambda _: answered(spark)
+    assert spark.look() == done
     assert spark.engine.requests[-1]["max_tokens"] == 1
 
 
@@ -85,54 +109,25 @@ def test_before_it_asks_it_notes_so_for_who_counts_the_engines_requests(spark):
     spark.engine.chat = answer
     spark.look()
     spark.look()
-    assert noted == [spark.time]
+    assert noted == [spark.clock.time]
 
 
 def test_an_engine_is_asked_itself_while_the_gateway_before_it_is_down(spark):
-    known = json.loads(spark.paths.targets.read_text())
     own = {"engine_url": spark.engine.url, "url": f"http://{refused_address()}"}
-    known["targets"]["qwen"] |= {**own, "api_key_file": "/nobody/reads"}
-    spark.paths.targets.write_text(json.dumps(known))
+    spark.tell("qwen", **own, api_key_file="/nobody/reads")
     spark.engine.chat = lambda _: (200, FakeEngine.answer("x", 1))
     assert [spark.look(), spark.look()] == [[], []]
     assert len(spark.engine.requests) == 1
 
 
 def test_a_model_that_makes_vectors_is_asked_for_these(spark):
-    known = json.loads(spark.paths.targets.read_text())
-    known["targets"]["qwen"]["kind"] = "embedding"
-    spark.paths.targets.write_text(json.dumps(known))
+    spark.tell("qwen", kind="embedding")
     spark.look()
     vectors = [{"index": index, "embedding": [0.5, index]} for index in (0, 1)]
     spark.engine.chat = lambda _: (200, {"data": vectors})
     assert spark.look() == []
     assert spark.engine.paths == ["/v1/embeddings"]
     spark.engine.chat = lambda _: (503, {})
-    assert spark.look() == RESTART
-
-
-def test_an_engine_that_is_busy_while_asked_is_left_alone(spark):
-    spark.look()
-
-    def long_prompt(_: dict) -> tuple[int, object]:
-        text = METRICS.format(running=1.0, tokens=spark.tokens + 1)
-        spark.engine.metrics = text
-        return 503, {}
-
-    spark.engine.chat = long_prompt
-    assert spark.look() == []
-
-
-def test_requests_that_were_given_up_are_no_sign_of_life(spark):
-    """The watch's own question ends so: it would take a dead engine for a living one."""
-    spark.look()
-
-    def given_up(_: dict) -> tuple[int, object]:
-        aborted = 'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
-        spark.engine.metrics = METRICS.format(running=1.0, tokens=spark.tokens) + aborted
-        return 503, {}
-
-    spark.engine.chat = given_up
     assert spark.look() == RESTART
 
 
@@ -156,16 +151,10 @@ def test_an_engine_whose_port_is_dead_is_restarted_at_once(spark):
     assert spark.look() == RESTART
 
 
-def test_an_answer_that_refuses_the_question_is_no_wedge(spark):
-    spark.look()
-    spark.engine.chat = lambda _: (401, {"error": "Unauthorized"})
-    assert spark.look() == []
-
-
 def test_after_two_restarts_in_an_hour_it_is_left_down_with_the_reason(spark):
     done = []
     for pid in (7, 8, 9):
-        spark.hot(pid)
+        spark.runs(pid)
         done += [spark.look(), spark.look()]
     assert done == [[], RESTART, [], RESTART, [], [f"systemctl stop {UNIT}"]]
     assert spark.systemd.state(UNIT)["ActiveState"] == "inactive"
@@ -175,7 +164,7 @@ def test_after_two_restarts_in_an_hour_it_is_left_down_with_the_reason(spark):
 
 def test_an_hour_later_it_may_be_restarted_again(spark):
     for pid, after in ((7, 60.0), (8, 60.0), (9, 3600.0)):
-        spark.hot(pid)
+        spark.runs(pid)
         spark.look(after)
         assert spark.look() == RESTART
 
@@ -196,20 +185,9 @@ def test_nothing_is_done_while_somebody_is_switching_or_when_nothing_is_hot(spar
         assert spark.look() == []
 
 
-def test_a_unit_that_somebody_restarted_meanwhile_is_left_alone(spark):
-    spark.look()
-
-    def restarted(_: dict) -> tuple[int, object]:
-        spark.hot(pid=99)
-        return 503, {}
-
-    spark.engine.chat = restarted
-    assert spark.look() == []
-
-
 def test_a_new_process_has_its_own_counters(spark):
     spark.look()
-    spark.hot(pid=8)
+    spark.runs(pid=8)
     assert spark.look() == []
     assert spark.look() == RESTART
 

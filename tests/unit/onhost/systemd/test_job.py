@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
-from a_cluster import until
+from lab_servers import until
 from onhost_fakes import REPOSITORY, FakeSystemd, timeless
 
 from lockstep.onhost.core import errors, layout, output
@@ -172,8 +172,8 @@ def test_other_work_under_the_same_name_is_waited_for(host, tmp_path, capsys):
 
 
 def _follower(host, gate: Path, done: Path) -> subprocess.Popen[str]:
-    """A process of its own that follows work, which goes on until its gate is there."""
-    script = f"echo begun; while [ ! -e {gate} ]; do sleep 0.05; done; touch {done}"
+    """A process of its own that follows work, which talks until its gate is there."""
+    script = f"echo begun; while [ ! -e {gate} ]; do echo on; sleep 0.05; done; touch {done}"
     code = (
         f"import sys; sys.path.insert(0, {str(REPOSITORY)!r}); "
         "from lockstep.onhost.core import errors, layout; "

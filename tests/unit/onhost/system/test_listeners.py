@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from lockstep.onhost.core import listeners
+from lockstep.onhost.system import listeners
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

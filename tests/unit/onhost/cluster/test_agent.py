@@ -1,0 +1,71 @@
+"""Agents as processes, at ports and by the clock of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+
+import pytest
+from a_cluster import GLM, OWN, Spark, hosts_of
+from fork import Fork
+from lab_servers import LIMIT_S, free_port, until
+
+pytestmark = pytest.mark.slow
+
+#: Short, so that nobody waits here; under load a beat may take its time.
+TIMES = ("--lease", "3", "--beat", "0.2", "--look", "0.5", "--token-wait", "2")
+
+
+def begun(spark: Spark, module: str, *words: str) -> subprocess.Popen[str]:
+    """One of a host's programs."""
+    environment = {**os.environ, "FAKE_SYSTEMD": str(spark.systemd.folder)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return Fork(lambda: spark.program(module, *words), env=environment, **streams)
+
+
+def switched(spark: Spark, name: str) -> subprocess.Popen[str]:
+    return begun(spark, "operator.switch_sh", "--worker", name, "alice")
+
+
+def answers(spark: Spark) -> bool:
+    with contextlib.suppress(Exception):
+        return bool(spark.said())
+    return False
+
+
+def test_members_switch_together_and_what_was_killed_is_undone_when_its_lease_is_over(
+    tmp_path, monkeypatch
+):
+    pair = hosts_of(tmp_path, monkeypatch, 2, free_port())
+    agents = [begun(spark, "cluster.agent", *TIMES) for spark in pair]
+    try:
+        for spark in pair:
+            until(lambda spark=spark: answers(spark), "its agent listens")
+        work = switched(pair[1], "glm")
+        said, _ = work.communicate(timeout=LIMIT_S)
+        assert work.returncode == 0, said
+        assert [spark.hot for spark in pair] == [["glm"], ["glm"]]
+
+        work = switched(pair[1], "own")
+        said, _ = work.communicate(timeout=LIMIT_S)
+        assert [spark.hot for spark in pair] == [[], ["own"]], said
+        pair[0].systemd.unit(GLM, on_start=LIMIT_S)
+        work = switched(pair[0], "glm")
+        until(lambda: pair[1].hot == ["glm"], "rank 1 is up")
+        work.kill()
+        until(lambda: pair[1].hot == ["own"], "its model is back")
+        assert pair[0].hot == []
+
+        for agent in agents:
+            agent.send_signal(signal.SIGTERM)
+        assert [agent.wait(LIMIT_S) for agent in agents] == [0, 0]
+        assert f"systemctl start -- {OWN}" in pair[1].systemd.calls
+    finally:
+        for agent in agents:
+            agent.kill()
+            agent.communicate()
+        work.communicate()
+        for spark in pair:
+            spark.close()
