@@ -50,10 +50,12 @@ def test_another_model_is_named_and_nothing_else_changes(
         b'{"model"',
         b'{"model": [] ',
         b'{"model": "a" x}',
+        b'{"model": "\xff"}',
         b'{"model": "a"} {}',
         b"{1: 2}",
         b"\xff\xfe{",
         b'{"model": ' + b"[" * 100_000,
+        b'{"a":' + b"9" * 5000 + b"}",
     ],
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
