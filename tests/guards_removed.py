@@ -496,14 +496,14 @@ GUARDS = (
         f"{ONHOST}/gateway/access.py",
         "        self._only_from_here(headers)\n",
         "",
-        "tests/unit/onhost/gateway/process/test_doors.py",
+        "tests/unit/onhost/gateway/test_access.py",
     ),
     Guard(
         "no forwarded request without a key",
         f"{ONHOST}/gateway/access.py",
         "        if any(name in _FORWARDED for name, _ in headers):",
         "        if False:",
-        "tests/unit/onhost/gateway/process/test_doors.py",
+        "tests/unit/onhost/gateway/test_access.py",
     ),
     Guard(
         "an engine reads the path that was allowed",
