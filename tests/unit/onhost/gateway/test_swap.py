@@ -98,16 +98,6 @@ def test_a_cold_model_is_switched_to_and_answers(spark):
     assert any(call.endswith("--worker qwen anna, by the gateway") for call in spark.systemd.calls)
 
 
-def test_two_cold_models_come_one_after_the_other(spark):
-    async def both() -> list[str]:
-        door = Door(spark)
-        await door.hot.look()
-        found = await asyncio.gather(door.request("qwen"), door.request("spare"))
-        return [*found, *door.asked]
-
-    assert run(both()) == ["qwen", "spare", "qwen", "spare"]
-
-
 def test_what_runs_is_not_cut_off(spark):
     async def story() -> None:
         door, answered = Door(spark), asyncio.Event()
@@ -149,17 +139,6 @@ def test_the_switchs_own_reason_reaches_who_waits(spark):
     said = run(story())
     assert said.startswith("the switch to qwen failed: qwen needs 500.0 GiB")
     assert spark.hot == ["mistral"]
-
-
-def test_its_fallback_answers_for_a_model_that_failed(spark):
-    spark.systemd.unit(UNITS["qwen"], start_ok=False)
-
-    async def story() -> str:
-        door = Door(spark)
-        await door.hot.look()
-        return await door.request("qwen")
-
-    assert run(story()) == "spare"
 
 
 def test_somebody_elses_switch_is_waited_for(spark):
