@@ -97,16 +97,26 @@ def test_a_lost_connection_ends_the_display_and_not_the_switch(spark, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        b"[]",
+        b'{"target": 1, "person": "anna"}',
+        b'{"target": "qwen"}',
+        b'{"target": "qwen", "person": "$HOME"}',
+        b'{"target": "qwen", "person": "--a"}',
+        b'{"target": "qwen", "person": ["anna"]}',
+        b'{"target": "qwen", "person": "anna", "wait": true}',
+    ],
+)
+def test_a_wish_is_a_target_and_a_person_and_nothing_else(line):
+    with pytest.raises(errors.Problem, match=r"expected \{"):
+        switch_program.wish(line)
+
+
+@pytest.mark.parametrize(
     ("line", "words"),
     [
         (b"qwen\n", "expected {"),
-        (b"[]\n", "expected {"),
-        (b'{"target": 1, "person": "anna"}\n', "expected {"),
-        (b'{"target": "qwen"}\n', "expected {"),
-        (b'{"target": "qwen", "person": "$HOME"}\n', "expected {"),
-        (b'{"target": "qwen", "person": "--a"}\n', "expected {"),
-        (b'{"target": "qwen", "person": ["anna"]}\n', "expected {"),
-        (b'{"target": "qwen", "person": "anna", "wait": true}\n', "expected {"),
         (b'{"target": "status", "person": "anna"}\n', "unknown target 'status'"),
         (b'{"target": "--fall-back", "person": "anna"}\n', "unknown target '--fall-back'"),
         (b"x" * 5000, "no line of at most 4096 bytes"),

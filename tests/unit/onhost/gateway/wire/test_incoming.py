@@ -79,6 +79,11 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, wor
     assert refused.value.status == 400
 
 
+def test_a_body_of_as_many_members_as_may_be_is_read() -> None:
+    body = b"{" + b",".join(b'"k%d":1' % n for n in range(json_object.MEMBERS)) + b"}"
+    assert len(Document(body).members) == json_object.MEMBERS
+
+
 def test_blanks_are_passed_over_at_once() -> None:
     # One by one in Python, 40 MiB of them would hold the gateway up for seconds.
     steps = 0
