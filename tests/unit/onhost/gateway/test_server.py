@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,11 +11,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from lockstep.onhost.gateway import server
-from lockstep.onhost.gateway.access import Caller
-from lockstep.onhost.gateway.app import Application
-from lockstep.onhost.gateway.configuration import Door, Gateway
+from lockstep.onhost.gateway.configuration import Door
 from lockstep.onhost.gateway.forward import Answer
-from lockstep.onhost.gateway.keys import Person
 from lockstep.onhost.gateway.wire import answers
 
 DOOR = Door("local", "127.0.0.1", 8090)
@@ -140,40 +136,6 @@ def test_no_request_begins_on_a_connection_that_is_being_closed() -> None:
         b"HTTP/1.1 431 Request Header Fields Too Large"
     ]
     assert asked == []
-
-
-def test_who_leaves_in_the_middle_of_what_he_wishes_switched_is_no_error() -> None:
-    access = SimpleNamespace(caller=lambda door, headers: Caller(Person("boss", "operate")))
-    nothing: Any = SimpleNamespace(targets={})
-    page: Any = SimpleNamespace(page=nothing, history=nothing)
-    application = Application(
-        gateway=Gateway("spark1", (DOOR,), (), {}),
-        host=nothing,
-        hot=nothing,
-        access=access,  # type: ignore[arg-type]
-        peers=nothing,
-        counts=nothing,
-        swaps=nothing,
-        page=page,
-        authority=nothing,
-    )
-    sent: list[answers.Message] = []
-
-    async def receive() -> answers.Message:
-        return {"type": "http.disconnect"}
-
-    async def send(message: answers.Message) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/switch",
-        "headers": [],
-        "state": {"door": DOOR},
-    }
-    asyncio.run(application(scope, receive, send))
-    assert sent == []
 
 
 def test_who_came_just_before_the_end_is_answered() -> None:

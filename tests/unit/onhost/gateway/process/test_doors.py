@@ -104,6 +104,13 @@ def test_only_an_operator_may_switch(spark: Spark) -> None:
     assert json.loads(body.removeprefix(b"data: "))["code"] == 1
 
 
+def test_who_leaves_in_the_middle_of_a_wish_is_no_fault_of_the_gateway(spark: Spark) -> None:
+    with spark.raw() as client:
+        client.sendall(b"POST /switch HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+    # The last test reads what was said of it.
+    assert ask(spark, "GET", "/v1/models")[0].status == 200
+
+
 def test_nothing_that_was_said_holds_a_key_or_a_traceback(spark: Spark) -> None:
     """The last test of this module: of all that was asked before."""
     spark.engines["qwen"].close()
