@@ -242,7 +242,10 @@ def once(
     handed: Sequence[socket.socket] | None = None,
     patience_s: float | None = None,
 ) -> Iterator[None]:
-    """One run of the gateway, from its READY=1 on; the arguments are those of `start`."""
+    """One run of the gateway, from its READY=1 on; the arguments are those of `start`.
+
+    Whatever was asked of it meanwhile, it said no key and no traceback.
+    """
     with (
         notified(spark.folder) as (notify, path),
         start(spark, path, environment or {}, handed=handed, patience_s=patience_s) as process,
@@ -251,6 +254,9 @@ def once(
         try:
             assert notify.recv(64) == b"READY=1"
             yield
+            if process.poll() is None:
+                said = spark.stop()
+                assert not [word for word in ("Traceback", *KEYS.values()) if word in said], said
         finally:
             process.kill()
 

@@ -341,8 +341,3 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path: Path) -> Non
         spark.stop()
         kept = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
         assert (kept["requests"], kept["prompt_tokens"], kept["refused"]) == (2, 14, 1)
-
-
-def test_no_traceback_was_said(spark: Spark) -> None:
-    """The last test of this module: of all that was asked before."""
-    assert "Traceback" not in spark.stop()

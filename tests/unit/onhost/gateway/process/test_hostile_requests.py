@@ -80,8 +80,3 @@ def test_an_object_has_a_bound_of_members(spark: Spark) -> None:
     assert answer.status == 400
     assert "more than 1,000 members" in error(answer.read())["message"]
     spark.nobody_asked()
-
-
-def test_no_traceback_was_said(spark: Spark) -> None:
-    """The last test of this module: of all that was asked before."""
-    assert "Traceback" not in spark.stop()
