@@ -366,12 +366,15 @@ def test_address_and_names_can_be_copied_and_open_webui_is_linked(started_once, 
         address = f"{quiet.doors['local']}v1"
         for name, text in (("the address", address), ("auto", "auto"), ("qwen", "qwen")):
             region.get_by_role("button", name=f"Copy {name}", exact=True).click()
+            # Who takes the focus before that takes the text to be copied away.
+            expect(page.locator("#told")).to_have_text(f"{text} is copied")
             prompt.fill("")
             page.keyboard.press("Control+V")
             expect(prompt).to_have_value(text)
         # A plain address of another machine has no clipboard of this kind.
         page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
         region.get_by_role("button", name="Copy mistral", exact=True).click()
+        expect(page.locator("#told")).to_have_text("mistral is copied")
         prompt.fill("")
         page.keyboard.press("Control+V")
         expect(prompt).to_have_value("mistral")
