@@ -273,7 +273,7 @@ def hot(spark: Spark, name: str | None) -> None:
         data = json.loads(ask(spark, "GET", "/v1/models")[1])["data"]
         return [model["id"] for model in data if model["lockstep"]["hot"]][:1] == expected
 
-    until(known, f"{name} is known to be hot")
+    until(known, f"{name} is known to be hot", 60)
 
 
 def ask(
