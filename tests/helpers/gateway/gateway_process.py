@@ -18,11 +18,13 @@ from typing import Any
 
 import pytest
 from fork import Fork
-from lab_servers import free_port
+from lab_servers import free_port, until
 from onhost_fakes import FakeSystemd, host_root
-from raw_engine import LIMIT_S, Wire
+from raw_engine import LIMIT_S, Wire, notified
 
 from lockstep.onhost.core import errors, layout
+from lockstep.onhost.gateway import ask as asking
+from lockstep.onhost.gateway import hot as looks
 from lockstep.onhost.gateway import keys, peers, server
 from lockstep.onhost.gateway.configuration import Door, Gateway, Limits, Model
 from lockstep.onhost.gateway.wire import body
@@ -50,9 +52,11 @@ class Spark:
     gateway: Gateway
     engines: dict[str, socket.socket]
     process: subprocess.Popen[str] | None = None
+    heated: str | None = None
 
     def heat(self, name: str | None) -> None:
-        """Let a target be hot, and no other one."""
+        """Have systemd say that a target is hot, and no other one; see `hot`."""
+        self.heated = name
         for other, unit in UNITS.items():
             group = self.paths.groups_of_units / unit
             group.mkdir(parents=True, exist_ok=True)
@@ -61,6 +65,11 @@ class Spark:
             state = "active" if populated else "inactive"
             sub = "running" if populated else "dead"
             self.systemd.unit(unit, ActiveState=state, SubState=sub)
+
+    @property
+    def switch(self) -> Path:
+        """The socket at which the gateway asks for a switch; nobody listens there by itself."""
+        return self.paths.root / "switch.sock"
 
     def door(self, kind: str, target: str = "") -> Door:
         """A door of the gateway."""
@@ -179,6 +188,9 @@ def start(
     def main() -> int:
         # No gateway is silent here because this machine is busy.
         peers.ANSWER_S = 180.0
+        looks.EVERY_S = 0.2
+        # Of the function itself: what was imported before has taken it over already.
+        asking.switch.__defaults__ = (spark.switch,)
         if patience_s is not None:
             body.PATIENCE_S = patience_s
         if handed is not None:
@@ -217,18 +229,51 @@ def running(
     """A host whose gateway is ready; `patience_s` as for `start`."""
     with (
         prepared(folder, **settings) as spark,
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify,
+        once(spark, environment, patience_s=patience_s),
     ):
-        notify.bind(str(folder / "notify"))
-        notify.settimeout(LIMIT_S)
-        notified = str(folder / "notify")
-        with start(spark, notified, environment or {}, patience_s=patience_s) as process:
-            spark.process = process
-            try:
-                assert notify.recv(64) == b"READY=1"
-                yield spark
-            finally:
-                process.kill()
+        yield spark
+
+
+@contextlib.contextmanager
+def once(
+    spark: Spark,
+    environment: Mapping[str, str] | None = None,
+    *,
+    handed: Sequence[socket.socket] | None = None,
+    patience_s: float | None = None,
+) -> Iterator[None]:
+    """One run of the gateway, from its READY=1 on; the arguments are those of `start`.
+
+    Whatever was asked of it meanwhile, it said no key and no traceback.
+    """
+    with (
+        notified(spark.folder) as (notify, path),
+        start(spark, path, environment or {}, handed=handed, patience_s=patience_s) as process,
+    ):
+        spark.process = process
+        try:
+            assert notify.recv(64) == b"READY=1"
+            yield
+            if process.poll() is None:
+                said = spark.stop()
+                assert not [word for word in ("Traceback", *KEYS.values()) if word in said], said
+        finally:
+            process.kill()
+
+
+def hot(spark: Spark, name: str | None) -> None:
+    """Let a target be hot, and wait until the gateway knows; nothing where it is already."""
+    if spark.heated == name:
+        return
+    spark.heat(name)
+    # A fallback is not listed: it answers for its target.
+    expected = {None: [], "safe": ["mistral"]}.get(name, [name])
+
+    def known() -> bool:
+        data = json.loads(ask(spark, "GET", "/v1/models")[1])["data"]
+        return [model["id"] for model in data if model["lockstep"]["hot"]][:1] == expected
+
+    until(known, f"{name} is known to be hot", 60)
 
 
 def ask(
@@ -271,6 +316,6 @@ def begin(
 @contextlib.contextmanager
 def limited(folder: Path) -> Iterator[Spark]:
     """A running gateway with small bounds, and impatient keep-alives."""
-    limits = Limits(body_mib=1, streams=6, streams_per_key=2)
+    limits = Limits(body_mib=1, streams=8, streams_per_key=2)
     with running(folder, limits=limits, keepalive_s=0.2) as spark:
         yield spark

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.client import HTTPConnection
 from pathlib import Path
 
 #: Only bounds a hang, seconds: a busy machine needs many times what an idle one does.
@@ -84,28 +82,12 @@ class Wire:
             return True
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A door's port and the engine's listening socket."""
-
-    port: int
-    listening: socket.socket
-    process: subprocess.Popen[str]
-
-    def accept(self) -> Wire:
-        """The next connection that the engine gets."""
-        return Wire(self.listening.accept()[0])
-
-    def client(self) -> HTTPConnection:
-        """A connection to the door."""
-        return HTTPConnection("127.0.0.1", self.port, timeout=LIMIT_S)
-
-
 @contextlib.contextmanager
 def notified(folder: Path) -> Iterator[tuple[socket.socket, str]]:
     """What systemd gives a Type=notify unit."""
-    path = str(folder / "notify")
+    path = folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.bind(path)
+        notify.bind(str(path))
         notify.settimeout(LIMIT_S)
-        yield notify, path
+        yield notify, str(path)
+    path.unlink()

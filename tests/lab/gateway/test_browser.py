@@ -73,18 +73,6 @@ def test_an_operator_switches_from_the_page(
     assert host.status()["hot"] == target
 
 
-def test_the_page_asks_a_user_for_a_key_that_may_switch(
-    host: Host, persons: dict[str, Person]
-) -> None:
-    with browser(network(host)) as chromium:
-        page = chromium.page(f"http://127.0.0.1:{GATEWAY}/", 390)
-        give_key(page, persons["use"].key)
-        expect(page.get_by_role("button", name=f"{persons['use'].name} (use)")).to_be_visible()
-        page.get_by_role("button", name="Switch to mistral", exact=True).click()
-        keys = page.get_by_role("dialog", name="Key")
-        expect(keys).to_contain_text("Switching takes a key of the role operate")
-
-
 def test_the_list_has_every_model_and_a_cold_one_says_what_is_hot(host: Host) -> None:
     assert host.switch("qwen").code == 0
     with signed_in(host) as somebody:

@@ -18,7 +18,7 @@ import anthropic
 import openai
 import pytest
 from gateway_soaking import a_key, end_key
-from stack import Answer, Host, Stack, until
+from stack import Host, Stack, until
 
 from lab import RECIPES
 from lab.host import connection, network
@@ -26,12 +26,10 @@ from lab.host import connection, network
 STRICT = {"strict": {"recipe": "strict-tools", "unit": "vllm-strict", "sense": "record"}}
 MODEL = "tiny-qwen3-strict"
 API, ENGINE = 8010, 9010
-UNIT, SGLANG = "vllm-strict.service", "sglang-mistral4.service"
+UNIT = "vllm-strict.service"
 GATEWAY, GATEWAY_PORT = "lockstep-gateway.service", 8090
-SGLANG_API, SGLANG_ENGINE = 30000, 31000
 KEYS = "/etc/lockstep/gateway/keys.json"
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 TWO_IN_A_ROW = [
     {"role": "system", "content": "Be brief."},
     {"role": "user", "content": "Here is a file."},
@@ -152,62 +150,6 @@ def test_the_engine_refuses_two_messages_of_one_role_and_its_door_helps(host: Ho
     assert spoken(text) == spoken(post(host, ENGINE, MERGED)[1])
 
 
-def test_calls_and_results_of_tools_stay_as_they_are(host: Host) -> None:
-    talk = [
-        {"role": "user", "content": "Look."},
-        {"role": "user", "content": "Now."},
-        {"role": "assistant", "content": None, "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "c1", "content": "one"},
-        {"role": "tool", "tool_call_id": "c1", "content": "two"},
-        {"role": "assistant", "content": "Done."},
-    ]
-    status, text = post(host, API, [*talk, {"role": "user", "content": "Thanks."}])
-    assert status == 200, text
-    merged = [{"role": "user", "content": "Look.\n\nNow."}, *talk[2:]]
-    asked = [*merged, {"role": "user", "content": "Thanks."}]
-    assert spoken(text) == spoken(post(host, ENGINE, asked)[1])
-
-
-def test_what_merging_cannot_help_is_refused_in_the_engines_own_words(host: Host) -> None:
-    wrong = [{"role": "assistant", "content": "I begin."}, {"role": "user", "content": "No."}]
-    assert post(host, API, wrong) == post(host, ENGINE, wrong)
-    assert post(host, API, wrong)[0] == 400
-    asked = [{"role": "user", "content": "a"}]
-    unknown = post(host, API, asked, model="nobody")
-    assert unknown[0] == 404 and unknown == post(host, ENGINE, asked, model="nobody")
-
-
-def test_a_stream_arrives_as_events(host: Host) -> None:
-    events = stream(host, API, TWO_IN_A_ROW).out.split("\n\n")
-    assert events[-2] == "data: [DONE]"
-    pieces = [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
-    said = "".join(piece["choices"][0]["delta"].get("content") or "" for piece in pieces)
-    assert said == spoken(post(host, API, TWO_IN_A_ROW)[1])
-    assert len(pieces) > 5
-
-
-def stream(host: Host, port: int, messages: list[dict[str, Any]], then: str = "cat") -> Answer:
-    body = request(messages, stream=True, ignore_eos=True)
-    url = f"http://127.0.0.1:{port}/v1/chat/completions"
-    return host.look(f"curl -sSN --max-time 120 {body} {url} | {then}")
-
-
-def test_the_one_address_serves_what_is_hot_under_each_of_its_names(host: Host) -> None:
-    asked = spoken(post(host, ENGINE, MERGED)[1])
-    for name in ("strict", MODEL, "auto"):
-        status, text = post(host, GATEWAY_PORT, TWO_IN_A_ROW, model=name)
-        assert (status, spoken(text)) == (200, asked), (name, text)
-    status, text = post(host, GATEWAY_PORT, TWO_IN_A_ROW, model="qwen")
-    assert status == 503 and "strict" in text
-
-
-def test_requests_at_once_are_answered_each(host: Host) -> None:
-    url = f"http://127.0.0.1:{API}/v1/chat/completions"
-    one = f"curl -sS -o /dev/null -w '%{{http_code}}\\n' {request(TWO_IN_A_ROW)} {url}"
-    answer = host.look(f"for n in $(seq 6); do {one} & done; wait")
-    assert answer.out.split() == ["200"] * 6
-
-
 def test_who_hangs_up_ends_the_generation(host: Host) -> None:
     before = metric(host, "generation_tokens_total")
     # More than a machine that is busy with other things generates before it has noticed.
@@ -226,14 +168,6 @@ def metric(host: Host, name: str) -> float:
     found = re.search(rf"^vllm:{name}{{.*}} (\S+)", text, re.MULTILINE)
     assert found, text[:500]
     return float(found[1])
-
-
-def test_everything_else_of_the_api_is_the_engines(host: Host) -> None:
-    for path in ("/version", "/health", "/v1/nothing?a=%20b"):
-        ask = "curl -sS -o - -w '%{{http_code}}' http://127.0.0.1:{}{}"
-        through = host.look(ask.format(API, path)).out
-        assert through == host.look(ask.format(ENGINE, path)).out
-    assert host.get(f"http://127.0.0.1:{API}/v1/models")["data"][0]["id"] == MODEL
 
 
 def test_status_and_units_agree(host: Host) -> None:
@@ -377,46 +311,3 @@ def test_a_second_deploy_changes_nothing_and_leaves_the_keys(
     assert stack.good_deploy(*ONE, inventory=inventory).changed == set()
     assert host.root(f"stat -c '%a %U %G' {KEYS}; cat {KEYS}") == before
     assert host.show(GATEWAY, "MainPID") == gateway
-
-
-@pytest.fixture
-def mistral(host: Host) -> Host:
-    """The host with Mistral on SGLang hot: a stand-in, which refuses as its template does there."""
-    answer = host.switch("mistral")
-    assert answer.code == 0, answer.text
-    return host
-
-
-def test_another_target_answers_at_its_own_door_and_the_first_one_says_so(mistral: Host) -> None:
-    status, text = post(mistral, API, TWO_IN_A_ROW)
-    assert status == 503 and "strict is loading or down" in text
-    assert accepts_two_in_a_row(mistral)
-    model = model_of(mistral)
-    status, text = post(mistral, SGLANG_ENGINE, TWO_IN_A_ROW, model=model)
-    assert status == 400 and "alternate" in text
-
-
-def test_the_door_stays_open_while_its_engine_is_stopped(mistral: Host) -> None:
-    gateway = mistral.show(GATEWAY, "MainPID")
-    mistral.root(f"systemctl stop {SGLANG}")
-    assert post(mistral, SGLANG_API, TWO_IN_A_ROW)[0] == 503
-    mistral.root(f"systemctl start {SGLANG}")
-    until(lambda: accepts_two_in_a_row(mistral), "the engine is asked again")
-    assert mistral.show(GATEWAY, "MainPID") == gateway
-
-
-def test_without_a_model_every_door_says_that_none_is_hot(mistral: Host) -> None:
-    assert mistral.switch("none").code == 0
-    for port in (SGLANG_API, GATEWAY_PORT):
-        status, text = post(mistral, port, TWO_IN_A_ROW, model="mistral")
-        assert status == 503 and "error" in json.loads(text), port
-
-
-def model_of(host: Host) -> str:
-    """The name by which Mistral's engine is asked."""
-    return str(host.get(f"http://127.0.0.1:{SGLANG_ENGINE}/v1/models")["data"][0]["id"])
-
-
-def accepts_two_in_a_row(host: Host) -> bool:
-    """Whether Mistral's door answers what its engine refuses."""
-    return post(host, SGLANG_API, TWO_IN_A_ROW, model=model_of(host))[0] == 200

@@ -20,6 +20,7 @@ from gateway_process import (
     ask,
     begin,
     error,
+    hot,
     limited,
     running,
 )
@@ -31,20 +32,16 @@ from lockstep.onhost.gateway.server import LONGEST_HEAD
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spark]:
     with limited(tmp_path_factory.mktemp("gateway")) as found:
         yield found
 
 
-def hot(spark: Spark, name: str | None) -> None:
-    """Let a target be hot, and wait until the gateway knows."""
-    spark.heat(name)
-
-    def known() -> bool:
-        data = json.loads(ask(spark, "GET", "/v1/models")[1])["data"]
-        return [model["id"] for model in data if model["lockstep"]["hot"]][:1] == [name]
-
-    until(known, f"{name} is known to be hot")
+@pytest.fixture
+def spark(gateway: Spark) -> Spark:
+    """The host of most tests here; qwen is hot, whatever a test before did."""
+    hot(gateway, "qwen")
+    return gateway
 
 
 def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> None:
@@ -71,9 +68,12 @@ def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> No
     )
 
 
-@pytest.mark.parametrize("path", MODEL_PATHS)
-@pytest.mark.parametrize("name", ["qwen", "coder", "Qwen/Q", "auto"])
-def test_every_name_leads_to_the_engine_which_reads_its_own(
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("qwen", path) for path in MODEL_PATHS]
+    + [(name, CHAT) for name in ("coder", "Qwen/Q", "auto")],
+)
+def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
     spark: Spark, name: str, path: str
 ) -> None:
     client = spark.client()
@@ -93,97 +93,68 @@ def test_the_last_model_of_several_counts_as_for_the_engine(spark: Spark) -> Non
     assert json.loads(spark.accept().asked().body)["model"] == "Qwen/Q"
 
 
-def test_roles_are_merged_where_the_recipe_says_so(tmp_path: Path) -> None:
-    with running(tmp_path) as spark:
-        spark.heat("mistral")
-        client = spark.client()
-        body = json.dumps({"model": "mistral", "messages": TWO, "n": 1}).encode()
-        client.request("POST", CHAT, body)
-        merged = (
-            b'{"model": "mistralai/M", "messages": [{"role":"user","content":"a\\n\\nb"}], "n": 1}'
-        )
-        assert spark.accept("mistral").asked().body == merged
-    with running(tmp_path / "other") as spark:
-        client = spark.client()
-        client.request("POST", CHAT, json.dumps({"model": "qwen", "messages": TWO}))
-        assert json.loads(spark.accept().asked().body)["messages"] == TWO
+def test_roles_are_merged_where_the_recipe_says_so(spark: Spark) -> None:
+    client = spark.client()
+    client.request("POST", CHAT, json.dumps({"model": "qwen", "messages": TWO}))
+    assert json.loads(spark.accept().asked().body)["messages"] == TWO
+    hot(spark, "mistral")
+    client = spark.client()
+    client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": TWO}))
+    sent = json.loads(spark.accept("mistral").asked().body)
+    assert sent["messages"] == [{"role": "user", "content": "a\n\nb"}]
 
 
-def test_a_fallback_answers_for_its_target_and_not_the_other_way_round(tmp_path: Path) -> None:
-    with running(tmp_path) as spark:
-        hot_fallback(spark)
-        client = spark.client()
-        client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": []}))
-        spark.accept("safe").asked()
-    with running(tmp_path / "other") as spark:
-        spark.heat("mistral")
-        answer, body = ask(spark, "POST", CHAT, {"model": "safe"})
-        assert answer.status == 503 and "mistral is hot" in error(body)["message"]
-
-
-def hot_fallback(spark: Spark) -> None:
-    spark.heat("safe")
+def test_a_fallback_answers_for_its_target_and_not_the_other_way_round(spark: Spark) -> None:
+    hot(spark, "safe")
     found = json.loads(ask(spark, "GET", "/v1/models/mistral")[1])["lockstep"]
     assert (found["state"], found["alias_of"]) == ("hot", None)
+    client = spark.client()
+    client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": []}))
+    spark.accept("safe").asked()
+    hot(spark, "mistral")
+    answer, body = ask(spark, "POST", CHAT, {"model": "safe"})
+    assert answer.status == 503 and "mistral is hot" in error(body)["message"]
 
 
-@pytest.mark.parametrize(
-    ("path", "shape"),
-    [
-        (CHAT, ("api_error", 503)),
-        ("/v1/messages", None),
-        ("/v1/responses", ("api_error", 503)),
-    ],
-)
-def test_what_is_cold_is_refused_with_who_may_switch(
-    spark: Spark, path: str, shape: tuple[str, int] | None
-) -> None:
+@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+def test_what_is_cold_is_refused_with_who_may_switch(spark: Spark, path: str) -> None:
+    """The form of Messages: process/test_packages.py."""
     answer, body = ask(spark, "POST", path, {"model": "mistral", "messages": []})
     assert answer.status == 503 and int(answer.getheader("retry-after") or 0) > 0
     found = error(body)
     said = found.pop("message")
     assert "qwen is hot" in said and "role operate" in said and "switch.sh mistral" in said
-    if shape:
-        assert found == {"type": shape[0], "param": None, "code": shape[1]}
-    else:
-        assert (json.loads(body)["type"], found) == ("error", {"type": "api_error"})
+    assert found == {"type": "api_error", "param": None, "code": 503}
     spark.nobody_asked("mistral")
 
 
 def test_a_unit_that_systemd_called_hot_but_whose_processes_are_gone_is_not_asked(
-    tmp_path: Path,
+    spark: Spark,
 ) -> None:
     """Another engine may have its port by now."""
-    with running(tmp_path) as spark:
-        hot(spark, "qwen")
-        events = spark.paths.groups_of_units / "qwen.service/cgroup.events"
-        events.write_text("populated 0\nfrozen 0\n")
-        answer, _ = ask(spark, "POST", CHAT, {"model": "qwen"})
-        assert answer.status == 503
-        spark.nobody_asked()
+    ask(spark, "GET", "/v1/models")
+    events = spark.paths.groups_of_units / "qwen.service/cgroup.events"
+    events.write_text("populated 0\nfrozen 0\n")
+    spark.heated = None
+    answer, _ = ask(spark, "POST", CHAT, {"model": "qwen"})
+    assert answer.status == 503
+    spark.nobody_asked()
 
 
-def test_auto_while_nothing_is_hot(tmp_path: Path) -> None:
-    with running(tmp_path) as spark:
-        spark.heat(None)
-        answer, body = ask(spark, "POST", CHAT, {"model": "auto"})
-        assert answer.status == 503 and "no model is hot on spark1" in error(body)["message"]
-        ids = [model["id"] for model in json.loads(ask(spark, "GET", "/v1/models")[1])["data"]]
-        assert "auto" not in ids
+def test_auto_while_nothing_is_hot(spark: Spark) -> None:
+    hot(spark, None)
+    answer, body = ask(spark, "POST", CHAT, {"model": "auto"})
+    assert answer.status == 503 and "no model is hot on spark1" in error(body)["message"]
+    ids = [model["id"] for model in json.loads(ask(spark, "GET", "/v1/models")[1])["data"]]
+    assert "auto" not in ids
 
 
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
         (b"", 400, "no JSON object"),
-        (b"[]", 400, "no JSON object"),
         (b'{"model":"qwen"', 400, "no JSON object"),
-        (b'{"model":"qwen"} x', 400, "no JSON object"),
-        (b'{"model":"\xff"}', 400, "no JSON object"),
-        (b'{"a":' + b"[" * 100_000, 400, "no JSON object"),
-        (b'{"a":' + b"9" * 5000 + b"}", 400, "no JSON object"),
         (b"{}", 400, "model: Field required"),
-        (b'{"model":null}', 400, "model:"),
         (b'{"model":7}', 400, "model:"),
         (b'{"model":""}', 400, "model:"),
         (b'{"model":"' + b"x" * 300 + b'"}', 400, "model:"),
@@ -232,12 +203,11 @@ def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, asked: dict[str
     spark.nobody_asked()
 
 
-def test_it_is_refused_at_a_targets_own_port_too(tmp_path: Path) -> None:
-    with running(tmp_path) as spark:
-        spark.heat("mistral")
-        answer, _ = ask(spark, "POST", "/v1/completions", {"n": 5_000_000}, door="target")
-        assert answer.status == 400
-        spark.nobody_asked("mistral")
+def test_it_is_refused_at_a_targets_own_port_too(spark: Spark) -> None:
+    hot(spark, "mistral")
+    answer, _ = ask(spark, "POST", "/v1/completions", {"n": 5_000_000}, door="target")
+    assert answer.status == 400
+    spark.nobody_asked("mistral")
 
 
 def test_usual_values_pass(spark: Spark) -> None:
@@ -288,14 +258,19 @@ def test_a_head_that_is_too_long_is_a_431(spark: Spark) -> None:
             assert client.recv(65536).startswith(b"HTTP/1.1 431 ")
 
 
-def test_the_bound_of_a_key_and_of_all(spark: Spark) -> None:
+def test_the_bounds_of_a_key_of_who_has_none_and_of_all(spark: Spark) -> None:
+    def refused(headers: dict[str, str]) -> str:
+        answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
+        assert answer.status == 429 and answer.getheader("retry-after")
+        return str(error(body)["message"])
+
     clients = [begin(spark, headers=USE) for _ in range(2)]
-    answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, USE)
-    assert answer.status == 429 and answer.getheader("retry-after")
-    assert "2 requests of anna are under way" in error(body)["message"]
-    clients += [begin(spark) for _ in range(4)]
-    answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, OPERATE)
-    assert answer.status == 429 and "6 requests are under way" in error(body)["message"]
+    assert "2 requests of anna are under way" in refused(USE)
+    clients += [begin(spark) for _ in range(5)]
+    # The last places are for people with a key.
+    assert "7 requests are under way" in refused({})
+    clients.append(begin(spark, headers=OPERATE))
+    assert "8 requests are under way" in refused(OPERATE)
     for client, _ in clients:
         client.close()
     for _, wire in clients:
@@ -307,20 +282,6 @@ def test_the_bound_of_a_key_and_of_all(spark: Spark) -> None:
         return client.getresponse().status == 404
 
     until(free, "places are given back")
-
-
-def test_the_last_places_are_for_people_with_a_key(tmp_path: Path) -> None:
-    with running(tmp_path, limits=Limits(streams=8)) as spark:
-        clients = [begin(spark) for _ in range(7)]
-        answer, body = ask(spark, "POST", CHAT, {"model": "qwen"})
-        assert answer.status == 429 and "7 requests are under way" in error(body)["message"]
-        clients.append(begin(spark, headers=USE))
-        answer, body = ask(spark, "POST", CHAT, {"model": "qwen"}, USE)
-        assert answer.status == 429 and "8 requests are under way" in error(body)["message"]
-        for client, _ in clients:
-            client.close()
-        for _, wire in clients:
-            assert wire.closed()
 
 
 def test_bodies_that_are_held_at_once_are_bounded_together(tmp_path: Path) -> None:
@@ -380,8 +341,3 @@ def test_requests_refusals_and_tokens_are_counted_per_key(tmp_path: Path) -> Non
         spark.stop()
         kept = json.loads((spark.paths.root / "usage.json").read_text())["anna"]
         assert (kept["requests"], kept["prompt_tokens"], kept["refused"]) == (2, 14, 1)
-
-
-def test_no_traceback_was_said(spark: Spark) -> None:
-    """The last test of this module: of all that was asked before."""
-    assert "Traceback" not in spark.stop()

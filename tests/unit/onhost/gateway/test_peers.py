@@ -181,6 +181,7 @@ def test_one_that_was_silent_comes_back(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def check(found: Peers) -> None:
         assert await found.holders("qwen") == []
+        assert await found.hot() == {"spark2": None}
         monkeypatch.setattr(peers, "FRESH_S", 0.0)
         twin.silent = False
         while not await found.holders("qwen"):
@@ -237,12 +238,3 @@ def test_what_is_hot_elsewhere_is_known_by_the_targets_own_name() -> None:
         assert await peers.hot() == {"spark2": "", "spark3": "qwen"}
 
     tried(check, resting, busy)
-
-
-def test_of_a_silent_host_nobody_knows_what_is_hot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "ANSWER_S", 0.2)
-
-    async def check(peers: Peers) -> None:
-        assert await peers.hot() == {"spark2": None}
-
-    tried(check, Twin(silent=True))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +17,6 @@ from gateway_process import (
     ask,
     error,
     running,
-    write_keys,
 )
 from lab_servers import free_port
 
@@ -44,45 +41,13 @@ def test_without_a_key_this_host_alone_may_ask(spark: Spark) -> None:
     spark.nobody_asked()
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Host": "localhost:9999"}, 200),
-        ({"Host": "SPARK1.local."}, 200),
-        ({"Host": "[::1]:8090"}, 200),
-        ({"Host": "127.0.0.1:8090", "Origin": "http://127.0.0.1:8090"}, 200),
-        ({"Host": "rebound.example"}, 403),
-        ({"Host": "127.0.0.1.rebound.example:8090"}, 403),
-        ({"Host": "localhost@rebound.example"}, 403),
-        ({"Host": ""}, 403),
-        ({"Host": "127.0.0.1:8090", "Origin": "https://rebound.example"}, 403),
-        ({"Host": "127.0.0.1:8090", "Origin": "null"}, 403),
-        ({"Host": "127.0.0.1:8090", "Sec-Fetch-Site": "cross-site"}, 403),
-        ({"Host": "127.0.0.1:8090", "Sec-Fetch-Site": "same-origin"}, 200),
-        ({"X-Forwarded-For": "10.0.0.1"}, 401),
-        ({"Forwarded": "for=10.0.0.1"}, 401),
-        ({"X-Forwarded-For": "10.0.0.1", **USE}, 200),
-        ({"Host": "proxied.example", **USE}, 200),
-        ({"Authorization": "Bearer lk-unknown"}, 401),
-        ({"x-api-key": "lk-unknown"}, 401),
-        ({"x-lockstep-peer": "k", "x-lockstep-person": "x", "x-lockstep-role": "operate"}, 200),
-    ],
-)
-def test_the_local_door(spark: Spark, headers: dict[str, str], status: int) -> None:
-    assert ask(spark, "GET", "/v1/models", headers=headers)[0].status == status
-
-
 def test_a_web_page_cannot_make_a_browser_of_this_host_ask(spark: Spark) -> None:
+    """Every header that is judged: test_access.py."""
     headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
     answer, _ = ask(spark, "POST", CHAT, {"model": "qwen"}, headers)
     assert answer.status == 403
+    assert ask(spark, "POST", CHAT, {"model": "qwen"}, {"Forwarded": "for=a"})[0].status == 401
     spark.nobody_asked()
-
-
-def test_the_local_door_may_ask_for_keys(tmp_path: Path) -> None:
-    with running(tmp_path, local_keys=True) as spark:
-        assert ask(spark, "GET", "/v1/models")[0].status == 401
-        assert ask(spark, "GET", "/v1/models", headers=USE)[0].status == 200
 
 
 def test_no_engine_sees_a_key(spark: Spark) -> None:
@@ -127,13 +92,6 @@ def test_an_open_port_of_a_target_asks_for_the_hosts_key_and_keeps_it(tmp_path: 
         assert "sk-of" not in spark.stop()
 
 
-def test_a_revoked_key_is_refused_at_once(tmp_path: Path) -> None:
-    with running(tmp_path) as spark:
-        assert ask(spark, "GET", "/v1/models", headers=USE, door="open")[0].status == 200
-        write_keys(spark.paths, ("operate",))
-        assert ask(spark, "GET", "/v1/models", headers=USE, door="open")[0].status == 401
-
-
 def test_only_an_operator_may_switch(spark: Spark) -> None:
     answer, body = ask(spark, "POST", "/switch", {"target": "mistral"})
     assert answer.status == 403 and "local may use models, not switch" in error(body)["message"]
@@ -146,7 +104,14 @@ def test_only_an_operator_may_switch(spark: Spark) -> None:
     assert json.loads(body.removeprefix(b"data: "))["code"] == 1
 
 
-def test_nothing_that_is_said_holds_a_key(tmp_path: Path) -> None:
+def test_who_leaves_in_the_middle_of_a_wish_is_no_fault_of_the_gateway(spark: Spark) -> None:
+    with spark.raw() as client:
+        client.sendall(b"POST /switch HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n{")
+    # What is said of it is read when the gateway ends.
+    assert ask(spark, "GET", "/v1/models")[0].status == 200
+
+
+def test_nothing_that_is_said_or_counted_holds_a_key(tmp_path: Path) -> None:
     with running(tmp_path) as spark:
         spark.engines["qwen"].close()
         for headers in (USE, OPERATE, {"Authorization": "Bearer lk-unknown-0123456789"}):
@@ -155,19 +120,3 @@ def test_nothing_that_is_said_holds_a_key(tmp_path: Path) -> None:
         said = spark.stop()
         for key in (*KEYS.values(), "lk-unknown"):
             assert key not in said and key.encode() not in counted
-
-
-def test_one_socket_at_all_addresses_is_several_doors(tmp_path: Path) -> None:
-    with running(tmp_path) as spark:
-        doors = spark.gateway.doors
-    wide = replace(doors[1], address="0.0.0.0", port=doors[0].port)
-    with running(tmp_path / "wide", doors=(doors[0], wide)) as spark:
-        assert ask(spark, "GET", "/v1/models")[0].status == 200
-        client = http.client.HTTPConnection("127.0.0.2", doors[0].port, timeout=180)
-        client.request("GET", "/v1/models")
-        assert client.getresponse().status == 401
-
-
-def test_no_traceback_was_said(spark: Spark) -> None:
-    """The last test of this module: of all that was asked before."""
-    assert "Traceback" not in spark.stop()

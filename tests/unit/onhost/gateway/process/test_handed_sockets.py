@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gateway_process import Spark, ask, prepared, start
+from gateway_process import ask, once, prepared, start
 from lab_servers import free_port
 from raw_engine import LIMIT_S
 
@@ -30,23 +29,6 @@ def listening(door: Door) -> socket.socket:
     return found
 
 
-@contextlib.contextmanager
-def once(spark: Spark, handed: list[socket.socket]) -> Iterator[Spark]:
-    """One run of the gateway, from its READY=1 on."""
-    path = spark.folder / "notify"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.bind(str(path))
-        notify.settimeout(LIMIT_S)
-        with start(spark, str(path), {}, handed=handed) as process:
-            spark.process = process
-            try:
-                assert notify.recv(64) == b"READY=1"
-                yield spark
-            finally:
-                process.kill()
-    path.unlink()
-
-
 def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answered(
     tmp_path: Path,
 ) -> None:
@@ -55,7 +37,7 @@ def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answer
         handed = [stack.enter_context(listening(door)) for door in reversed(doors)]
         # Of a door that there is no more.
         handed.insert(1, stack.enter_context(socket.create_server((SECOND, free_port()))))
-        with once(spark, handed):
+        with once(spark, handed=handed):
             assert ask(spark, "GET", "/health")[0].status == 200
             assert ask(spark, "GET", "/v1/models", door="open")[0].status == 401
             assert ask(spark, "GET", "/health", door="tls")[0].status == 200
@@ -67,7 +49,7 @@ def test_its_ports_stay_open_while_it_restarts_and_who_comes_meanwhile_is_answer
         clients = [spark.client(kind) for kind in ("local", "open", "tls")]
         for client in clients:
             client.request("GET", "/health")
-        with once(spark, handed):
+        with once(spark, handed=handed):
             assert [client.getresponse().status for client in clients] == [200] * 3
 
 
@@ -87,7 +69,7 @@ def test_one_socket_of_systemd_at_all_addresses_is_several_doors(tmp_path: Path)
     doors = (Door("local", "127.0.0.1", port), Door("open", "0.0.0.0", port))
     with prepared(tmp_path, doors=doors) as spark, listening(doors[1]) as wide:
         assert spark.gateway.listening == doors[1:]
-        with once(spark, [wide]):
+        with once(spark, handed=[wide]):
             assert ask(spark, "GET", "/v1/models")[0].status == 200
             spark.gateway = replace(
                 spark.gateway, doors=(doors[0], replace(doors[1], address=SECOND))

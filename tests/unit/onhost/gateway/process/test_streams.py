@@ -125,8 +125,3 @@ def test_a_compressed_answer_is_not_asked_for_in_a_stream(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, b'{"model":"qwen"}', {"Accept-Encoding": "gzip"})
     assert spark.accept().asked().get("accept-encoding") == ["gzip"]
-
-
-def test_no_traceback_was_said(spark: Spark) -> None:
-    """The last test of this module: of all that was asked before."""
-    assert "Traceback" not in spark.stop()

@@ -1,4 +1,4 @@
-"""A body that is waited for: how long, and what is said where it does not come."""
+"""How long a body is waited for that comes slowly; test_hostile_requests.py has the other ones."""
 
 from __future__ import annotations
 
@@ -11,29 +11,6 @@ import pytest
 
 from lockstep.onhost.gateway.wire import body
 from lockstep.onhost.gateway.wire.answers import Refused
-
-
-def whole(*chunks: bytes) -> bytes:
-    """A body of which these chunks come, and then nothing more without an end."""
-    coming = [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
-
-    async def receive() -> dict[str, Any]:
-        if coming:
-            return coming.pop(0)
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    return asyncio.run(body.Body(receive).whole(2**20))
-
-
-@pytest.mark.parametrize(("chunks", "bytes_"), [((), 0), ((b"{", b'"a"'), 4)])
-def test_a_body_without_an_end_is_cut(
-    monkeypatch: pytest.MonkeyPatch, chunks: tuple[bytes, ...], bytes_: int
-) -> None:
-    monkeypatch.setattr(body, "PATIENCE_S", 0.05)
-    with pytest.raises(Refused, match=f"did not come; {bytes_} bytes") as refused:
-        whole(*chunks)
-    assert (refused.value.status, refused.value.close) == (408, True)
 
 
 def test_a_body_that_drips_is_cut_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,10 +50,12 @@ def test_another_model_is_named_and_nothing_else_changes(
         b'{"model"',
         b'{"model": [] ',
         b'{"model": "a" x}',
+        b'{"model": "\xff"}',
         b'{"model": "a"} {}',
         b"{1: 2}",
         b"\xff\xfe{",
         b'{"model": ' + b"[" * 100_000,
+        b'{"a":' + b"9" * 5000 + b"}",
     ],
 )
 def test_what_is_no_object_is_refused(body: bytes) -> None:
@@ -75,6 +77,11 @@ def test_a_body_of_too_many_values_is_refused_before_it_is_read(body: bytes, wor
     with pytest.raises(Refused, match=words) as refused:
         Document(body)
     assert refused.value.status == 400
+
+
+def test_a_body_of_as_many_members_as_may_be_is_read() -> None:
+    body = b"{" + b",".join(b'"k%d":1' % n for n in range(json_object.MEMBERS)) + b"}"
+    assert len(Document(body).members) == json_object.MEMBERS
 
 
 def test_blanks_are_passed_over_at_once() -> None:

@@ -142,12 +142,6 @@ def test_order_is_kept_and_nothing_is_lost(messages: list[Any]) -> None:
     assert said(merge(messages)) == said(messages)
 
 
-@given(MESSAGES)
-def test_merging_twice_is_merging_once(messages: list[Any]) -> None:
-    once = merge(messages)
-    assert merge(once) == once
-
-
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), WORDS), max_size=9))
 def test_plain_talk_alternates_afterwards(talk: list[tuple[str, str]]) -> None:
     roles = [message["role"] for message in merge([{"role": r, "content": c} for r, c in talk])]
