@@ -211,7 +211,7 @@ CASES = {
         host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
     ),
     "a unit of Lockstep's": Case(
-        "site.py:2: targets.q.unit is a unit of Lockstep, or of a package that it installs; found "
+        "site.py:2: targets.q.unit is a unit of Lockstep, or of a package that it needs; found "
         "'earlyoom'. Give it a name of its own, for example the engine's and the model's.",
         host='{"targets": {"q": {"recipe": "a", "unit": "earlyoom"}}}',
     ),
