@@ -220,6 +220,18 @@ CASES = {
         "Give each target its own.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "m": {"recipe": "b", "unit": "q"}}}',
     ),
+    "a unit of another target's fallback": Case(
+        "site.py:2: targets.m.unit is used twice; found 'q-fallback', also in targets.q. "
+        "Give each target its own.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
+        '"m": {"recipe": "b", "unit": "q-fallback"}}}',
+    ),
+    "a name of another target's fallback": Case(
+        "site.py:2: targets.q-fallback has the name of the fallback of targets.q. "
+        "Give the target another name.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
+        '"q-fallback": {"recipe": "b", "unit": "m"}}}',
+    ),
     "a unit that is Open WebUI's": Case(
         "site.py:2: webui.unit is also the unit of a target; found 'open-webui'.",
         host='{"targets": {"q": {"recipe": "a", "unit": "open-webui"}}}',
