@@ -15,7 +15,7 @@ from pyinfra.api.state import BaseStateCallback
 
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.deploy.events import Over
-from lockstep.deploy.summary import HostOutcome, render
+from lockstep.deploy.summary import CONNECTING, HostOutcome, render
 from lockstep.tasks import connection, events
 
 _outcomes: dict[str, HostOutcome] = {}
@@ -34,7 +34,7 @@ def watch(state: Any) -> None:
         if not state.is_host_in_limit(host):
             _left_out.append(host.name)
         else:
-            of(host.name).failed_at = "connecting over SSH" if host in state.failed_hosts else ""
+            of(host.name).failed_at = CONNECTING if host in state.failed_hosts else ""
     state.add_callback_handler(_Watcher())
     atexit.register(_print)
 

@@ -17,13 +17,15 @@ from lockstep.cli.inventory_option import INVENTORY
 from lockstep.cli.shared import LIMIT, UNUSABLE
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import clock_text, console
-from lockstep.fleet.hosts import Host, at_once, choose
+from lockstep.fleet.hosts import NOT_DEPLOYED, Host, at_once, choose, is_absent, not_run
 from lockstep.fleet.login import NO_CONNECTION, Login
 from lockstep.inventory.host import HostPlan
 from lockstep.units.scripts import switch_path
 
+# sysexits.h: EX_CONFIG. There is no switch.sh on the host.
+_NO_SWITCH = 78
 # Exit codes of switch.sh from best to worst; any other one is the worst but for an empty host.
-_BEST_TO_WORST = (0, 3, 5, 1, 75, 77, UNUSABLE)
+_BEST_TO_WORST = (0, 3, 5, 1, 75, 77, _NO_SWITCH, UNUSABLE)
 _NOTHING_HOT = 4
 
 
@@ -53,7 +55,7 @@ def switch(
     The exit code is the worst of all hosts: 0 done; 1 the model before is hot; 2 wrong use or no
     connection; 3 a fallback is hot; 4 no model is hot, or some members of a cluster did not get
     their model back; 5 cancelled, and all is as before; 75 another switch is under way; 77 not
-    permitted.
+    permitted; 78 nobody has deployed to it yet.
     """
     given = {"--wait": wait, "--instead": instead, "--dry": dry}
     flags = [flag for flag, is_given in given.items() if is_given]
@@ -141,6 +143,25 @@ def _run(
     where: Login, argv: Sequence[str], verbose: bool, hear: Callable[[str, str | None], None]
 ) -> int:
     """Run switch.sh on one host, and say how it ended; its exit code."""
+    try:
+        code, last = _heard(where, argv, verbose, hear)
+    except OSError as fault:
+        code, last = UNUSABLE, not_run(where, where.command(argv)[0], fault)
+    # A signal, as Ctrl-C is one, ended our ssh and not the switch.
+    if where.words and (code == NO_CONNECTION or code < 0):
+        last = last or "ssh was ended here"
+        code, last = UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
+    if last == NOT_DEPLOYED or is_absent(argv[0], code, last):
+        code, last = _NO_SWITCH, NOT_DEPLOYED
+    hear(where.name, None)
+    click.echo(f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}")
+    return code
+
+
+def _heard(
+    where: Login, argv: Sequence[str], verbose: bool, hear: Callable[[str, str | None], None]
+) -> tuple[int, str]:
+    """How switch.sh on one host ended: its exit code, and its verdict."""
     last = ""
     with subprocess.Popen(
         where.command(argv),
@@ -157,11 +178,4 @@ def _run(
             hear(where.name, line)
             # Continuation lines are indented: the verdict is all of them together.
             last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
-    code = process.returncode
-    # A signal, as Ctrl-C is one, ended our ssh and not the switch.
-    if where.words and (code == NO_CONNECTION or code < 0):
-        last = last or "ssh was ended here"
-        code, last = UNUSABLE, f"no connection ({last}); a switch that has begun goes on there"
-    hear(where.name, None)
-    click.echo(f"{where.name}  {f'exit {code}' if code else 'ok'}  {last}")
-    return code
+    return process.returncode, last

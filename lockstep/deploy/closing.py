@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from lockstep.core.terminal import clock_text
 from lockstep.deploy.course import Course
 from lockstep.deploy.events import Empty, Interrupts
-from lockstep.deploy.summary import HostOutcome, failures, remarks
+from lockstep.deploy.summary import HostOutcome, failures, remarks, unreached
 from lockstep.inventory.values import is_loopback
 
 #: Lines of a failed run that are shown, where it says nothing of its own.
@@ -25,10 +25,8 @@ _OWN_ERROR = re.compile(r"--> pyinfra error(?: in \S+ line \d+)?: (.+)")
 # The key of a login that is not on this machine, and the host whose it is.
 _NO_KEY = re.compile(r"No such private key file: .+")
 _CONNECTED = re.compile(r"Host\.connect of Host\(([^)]+)\)")
-_UNREACHED = re.compile(
-    r"Authentication error|resolve hostname|Unable to connect|Host key|host key|timed out"
-    r"|No route to host|Connection refused|SSH error|Could not connect"
-)
+# What Python writes before an error without a number.
+_NO_NUMBER = "[Errno None] "
 
 
 def success(course: Course, typed: Callable[..., str], now: float) -> Iterator[str]:
@@ -155,8 +153,7 @@ def unexplained_end(course: Course, lines: Sequence[str]) -> Iterator[str]:
         return
     shown = _last(lines)
     yield from shown
-    if any(_UNREACHED.search(line) for line in shown):
-        yield "Remedy: log in to each of these hosts by ssh from here first, as the same user."
+    yield from dict.fromkeys(filter(None, map(unreached, shown)))
 
 
 def _without_key(error: str, lines: Sequence[str]) -> str:
@@ -169,5 +166,5 @@ def _without_key(error: str, lines: Sequence[str]) -> str:
 
 
 def _last(lines: Sequence[str]) -> list[str]:
-    found = [line.strip() for line in lines if not _NOISE.match(line)]
+    found = [line.strip().replace(_NO_NUMBER, "") for line in lines if not _NOISE.match(line)]
     return found[-_LAST:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,14 @@ from lockstep.units.variants import unit_names
 WIDTH = 80
 # Columns for what a line of the closing table is about, and for the host of a finding, at most.
 _LEFT, _HOST = 24, 16
+#: The operation of a host that was never reached.
+CONNECTING = "connecting over SSH"
+# What pyinfra says of a host that does not let us in, and of one that does not answer.
+_NO_LOGIN = re.compile(r"Authentication error|[Hh]ost key|SSH error")
+_OFF = re.compile(
+    r"resolve hostname|Unable to connect|Could not connect|timed out|No route to host"
+    r"|Connection refused"
+)
 _TOGETHER = (
     "Hot models of clusters that would go down on all members, and up again when all are done:"
 )
@@ -96,6 +105,18 @@ def remarks(outcomes: Sequence[HostOutcome]) -> list[str]:
     return lines
 
 
+def unreached(said: str) -> str:
+    """What to do about a host that was not reached, by what pyinfra says; "" for another fault."""
+    if _NO_LOGIN.search(said):
+        return "Remedy: log in to the host by `ssh` from here first, as the same user."
+    if _OFF.search(said):
+        return (
+            "The host is off, or its address is wrong. Remedy: check `ssh HOST`, or deploy the "
+            "others with --limit."
+        )
+    return ""
+
+
 def _active(state: Mapping[str, Any]) -> str:
     return str(state.get("ActiveState") or "missing")
 
@@ -136,7 +157,8 @@ def failures(outcomes: Sequence[HostOutcome], again: str) -> Iterator[str]:
     for outcome in failed:
         if not outcome.held and not outcome.returned:
             yield from _wrapped(f"FAILED  {outcome.name}: {outcome.failed_at}")
-            for line in outcome.reason.splitlines():
+            remedy = unreached(outcome.reason) if outcome.failed_at == CONNECTING else ""
+            for line in (*outcome.reason.splitlines(), *([remedy] if remedy else [])):
                 yield from _wrapped(line, indent=" " * 8)
     for outcome in failed:
         if outcome.held:

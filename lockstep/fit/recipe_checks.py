@@ -82,6 +82,10 @@ def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
             "memory until sshd died, and once made 385 restarts",
             "Remove it: here systemd restarts engines, at a bounded rate.",
         )
+    for key, near in recipe.misspelt.items():
+        yield case.warning(
+            "key-unknown", f"nothing reads the key {key!r} of the recipe", f"Did you mean {near!r}?"
+        )
     if recipe.hooks:
         yield case.error(
             "hooks-not-run",

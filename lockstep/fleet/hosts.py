@@ -33,6 +33,9 @@ _NO_PROGRAM = re.compile(
     rf"can't (open file|find '__main__' module in) '{re.escape(program.PROGRAMS)}'"
 )
 
+# A shell's exit code where there is no such program.
+_ABSENT = 127
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -172,8 +175,23 @@ def ask(
     except subprocess.TimeoutExpired:
         return Answer(fault=f"no answer within {limit_s:.0f} s")
     except OSError as fault:
-        return Answer(fault=f"{words[0]} cannot be run: {fault.strerror}")
-    return answered(where, done.returncode, done.stdout, done.stderr, sudo_remedy)
+        return Answer(fault=not_run(where, words[0], fault))
+    found = answered(where, done.returncode, done.stdout, done.stderr, sudo_remedy)
+    if is_absent(argv[0], found.code, found.err):
+        return replace(found, fault=NOT_DEPLOYED)
+    return found
+
+
+def is_absent(path: str, code: int, said: str) -> bool:
+    """Whether a command on a host ended so because this program of ours is not there."""
+    return code == _ABSENT and path.startswith("/") and path in said
+
+
+def not_run(where: Login, program: str, fault: OSError) -> str:
+    """Why a program was not begun on this machine: ssh, or, as `@local`, one of ours."""
+    if not where.words and program.startswith("/") and isinstance(fault, FileNotFoundError):
+        return NOT_DEPLOYED
+    return f"{program} cannot be run: {fault.strerror}"
 
 
 def read(

@@ -11,14 +11,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lockstep.fleet.hosts import NOT_DEPLOYED, Host
+from lockstep.fleet.hosts import NOT_DEPLOYED, Host, is_absent, not_run
 from lockstep.fleet.login import NO_CONNECTION
 from lockstep.units.scripts import switch_path
 
 #: Seconds after which a Spark that says nothing is called silent.
 SILENT_S = 10.0
-# A shell's exit code where there is no such program.
-_NO_PROGRAM = 127
 # A Spark that is away is asked again.
 _AGAIN_S = 5.0
 
@@ -49,7 +47,7 @@ class _Spark:
     def __init__(self, host: Host, told: threading.Condition) -> None:
         self._program = switch_path(host.plan.settings)
         self._argv = host.login.command([self._program, "status", "--follow"])
-        self._remote = bool(host.login.words)
+        self._login = host.login
         self._told = told
         self._process: subprocess.Popen[str] | None = None
         self._over = threading.Event()
@@ -76,9 +74,7 @@ class _Spark:
             try:
                 said = self._listen()
             except OSError as fault:
-                said = f"{self._argv[0]} cannot be run: {fault.strerror}"
-                if isinstance(fault, FileNotFoundError) and not self._remote:
-                    said = NOT_DEPLOYED
+                said = not_run(self._login, self._argv[0], fault)
             self._change(SparkState(self._state.facts, said))
             self._over.wait(_AGAIN_S)
 
@@ -105,9 +101,9 @@ class _Spark:
                     continue
                 self._heard = time.monotonic()
                 self._change(SparkState(facts, looks=self._state.looks + 1))
-        if self._remote and process.returncode == NO_CONNECTION:
+        if self._login.words and process.returncode == NO_CONNECTION:
             return f"no connection: {said}"
-        if process.returncode == _NO_PROGRAM and self._program in said:
+        if is_absent(self._program, process.returncode, said):
             return NOT_DEPLOYED
         return said or f"its status ended with {process.returncode}"
 

@@ -18,7 +18,7 @@ from lockstep.core.errors import (
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.override_check import override_refusals
 from lockstep.inventory.refusals import Refusals, refuse
-from lockstep.inventory.settings import Settings, TargetData
+from lockstep.inventory.settings import FALLBACK, Settings, TargetData
 from lockstep.inventory.values import Image, is_loopback
 from lockstep.models.licences import canonical
 from lockstep.onhost.core import schema
@@ -32,8 +32,6 @@ from lockstep.recipes.sizing import serving
 # From the port of a target's door to the port of its engine, where the inventory names none.
 ENGINE_PORT_OFFSET = 1000
 LOOPBACK = "127.0.0.1"
-#: Behind the name and the unit of a target: those of its fallback.
-FALLBACK = "-fallback"
 #: Of every Spark's own web page, at loopback (facts of the field, 2026-11).
 DASHBOARD_PORT = 11000
 _DASHBOARD = "the DGX Dashboard"

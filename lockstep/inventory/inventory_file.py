@@ -22,19 +22,13 @@ from lockstep.core.errors import (
     raise_all,
 )
 from lockstep.inventory import lines, pyinfra_keys
-from lockstep.inventory.bound_targets import (
-    FALLBACK,
-    BoundTarget,
-    bind,
-    check_licences,
-    check_tools,
-)
+from lockstep.inventory.bound_targets import BoundTarget, bind, check_licences, check_tools
 from lockstep.inventory.cluster_join import check_agreement, joined
 from lockstep.inventory.gaps import settings_with_gaps
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.inventory_names import refuse_groups, refuse_ignored
 from lockstep.inventory.refusals import Refusals, refuse
-from lockstep.inventory.settings import Settings
+from lockstep.inventory.settings import FALLBACK, Settings
 from lockstep.inventory.settings_check import check_values
 from lockstep.onhost.core import schema
 from lockstep.recipes.recipe_file import load_catalogue

@@ -30,6 +30,8 @@ FORK_TORCH = "torch==2.10.0+cu130"
 FORK_TRANSFORMERS = "transformers==5.4.0"
 #: For `Engine.exclude_newer`: the day of the source tree's commit, of several the last.
 FORK_S_DAY = "fork"
+#: Behind the name and the unit of a target: those of its fallback.
+FALLBACK = "-fallback"
 Day = Annotated[
     str,
     Rule(
@@ -310,6 +312,11 @@ class TargetData:
     memory_floor: MemoryFloor = field(default_factory=MemoryFloor)
     cluster: str | None = None
     aliases: tuple[values.Alias, ...] = ()
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        """Its unit and, where it has one, its fallback's."""
+        return (self.unit,) if self.fallback is None else (self.unit, self.unit + FALLBACK)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from lockstep.core.errors import LockstepError, gather_faults, raise_all
 from lockstep.inventory.logins import unused
 from lockstep.inventory.refusals import Refusals, refuse
-from lockstep.inventory.settings import Certificate, Paths, Settings
+from lockstep.inventory.settings import FALLBACK, Certificate, Paths, Settings
 from lockstep.inventory.values import PATH, is_address, name_of_system
 from lockstep.onhost.core.schema import Refusal, spelling_hint
 
@@ -53,7 +53,13 @@ def _targets(settings: Settings) -> Refusals:
     units: dict[str, str] = {}
     for name, target in settings.targets.items():
         key = f"targets.{name}"
-        for inner, value in (("unit", target.unit), ("launcher", target.launcher)):
+        if target.fallback is not None and name + FALLBACK in settings.targets:
+            yield Refusal(
+                f"{key}{FALLBACK} has the name of the fallback of {key}",
+                remedy="Give the target another name.",
+            )
+        units_of = (("unit", unit) for unit in target.units)
+        for inner, value in (*units_of, ("launcher", target.launcher)):
             if value is None:
                 continue
             if value in units:
@@ -71,7 +77,7 @@ def _targets(settings: Settings) -> Refusals:
 
 def _webui_unit(settings: Settings) -> Refusals:
     unit = settings.webui.unit
-    if any(unit == target.unit for target in settings.targets.values()):
+    if any(unit in target.units for target in settings.targets.values()):
         yield Refusal("webui.unit is also the unit of a target", found=repr(unit))
 
 

@@ -200,15 +200,19 @@ ClusterName = Annotated[
     like(_CLUSTER, "is not a name for a cluster", "at most 31 lower-case letters, digits and '-'"),
 ]
 _UNIT = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+_NEEDED_UNITS = (
+    r"(lockstep|prometheus|systemd)(-.*)?|docker|containerd|sshd?|earlyoom|nftables|caddy|nginx"
+    r"|nvidia-persistenced|nvidia-cdi-refresh"
+)
 Unit = Annotated[
     str,
     like(
         _UNIT, "is not a unit name", "letters, digits, '-' and '_', at most 64, without '.service'"
     ),
-    # Units of the system are seen on the host, before anything is touched.
+    # Others of the system are seen on the host, before anything is touched.
     Rule(
-        "is a unit of Lockstep, or of a package that it installs",
-        lambda unit: not re.fullmatch(r"lockstep(-.*)?|prometheus(-.*)?|earlyoom|nftables", unit),
+        "is a unit of Lockstep, or of a package that it needs",
+        lambda unit: not re.fullmatch(_NEEDED_UNITS, unit),
         remedy="Give it a name of its own, for example the engine's and the model's.",
     ),
 ]

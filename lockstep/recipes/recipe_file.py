@@ -1,14 +1,15 @@
 """Recipes: the community's sparkrun recipe v2, with its surprises, plus our `lockstep:` block.
 
-Top-level keys that Lockstep does not read are no faults, as that format wants. The older v1 format
-of eugr's scripts is refused, because it builds an image and patches it instead of naming one.
+Top-level keys that Lockstep does not read are no faults, as that format wants; one that is like a
+known one gets a warning. The older v1 format of eugr's scripts is refused, because it builds an
+image and patches it instead of naming one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -36,6 +37,14 @@ _USUAL = next(engine.runtimes[0] for engine in ENGINES.values() if engine.usual)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
 # What Lockstep runs none of.
 _HOOKS = ("pre_exec", "post_exec", "post_commands", "mods")
+_VERSIONS = ("recipe_version", "sparkrun_version")
+# What else that format has (2026-11): it means nothing here.
+_UNUSED = (
+    *("name", "description", "runtime_version", "runtime_config", "runtime_cache", "benchmark"),
+    *("distribution_config", "builder", "builder_config", "build_args", "stop_after_post"),
+    *("containers", "executor", "scheduler", "layout", "cluster_config", "readiness", "include"),
+    *("capabilities", "unsupported_capabilities", "overrides"),
+)
 
 
 def _is_word(text: str) -> bool:
@@ -70,6 +79,7 @@ class Recipe:
         name: The file's stem; how targets in the inventory refer to it.
         path: The file it was read from.
         hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
+        misspelt: Top-level keys that nobody knows → the known one that each is like.
         model: Hugging Face id, or a path; a GGUF file set is "repository:quant".
         model_revision: Commit, tag or branch of the model, or None where it is not pinned.
         runtime: sparkrun's runtime after resolution ("vllm-distributed", "sglang", …).
@@ -88,6 +98,7 @@ class Recipe:
     name: str
     path: Path
     hooks: tuple[str, ...]
+    misspelt: Mapping[str, str]
     model: _Model = ""
     model_revision: _Revision | None = None
     runtime: Annotated[str, one_of((*_ENGINE_OF_RUNTIME, "trtllm", "atlas"))] = ""
@@ -214,9 +225,10 @@ def with_experts(recipe: Recipe, moe: bool, stored: str) -> Recipe:
 def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     where = str(path)
     _refuse_v1(data, where)
-    implied = {"name": path.stem, "path": path}
+    implied: dict[str, Any] = {"name": path.stem, "path": path}
     implied["hooks"] = tuple(key for key in _HOOKS if data.get(key))
-    known = {item.name for item in fields(Recipe)} - set(implied)
+    known = {item.name for item in fields(Recipe)} - {*implied, "misspelt"}
+    implied["misspelt"] = _misspelt(data, {*known, *_HOOKS, *_VERSIONS})
     said = part(data, [key for key in known if data.get(key) != ""])
     for key in ("min_nodes", "max_nodes"):
         text = said.get(key)
@@ -245,6 +257,11 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
         env={key: str(value) for key, value in recipe.env.items()},
         command=recipe.command.strip(),
     )
+
+
+def _misspelt(data: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
+    unknown = [key for key in data if key not in known and key not in _UNUSED]
+    return {key: near for key in unknown if (near := schema.nearest_name(key, known))}
 
 
 def _refuse_v1(data: dict[str, Any], where: str) -> None:

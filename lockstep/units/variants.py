@@ -16,8 +16,8 @@ from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.files.managed_file import HOME
 from lockstep.fit import catalogue
 from lockstep.fit.fit import fit
-from lockstep.inventory.bound_targets import FALLBACK, LOOPBACK, BoundTarget, served_name
-from lockstep.inventory.settings import Floor, Settings
+from lockstep.inventory.bound_targets import LOOPBACK, BoundTarget, served_name
+from lockstep.inventory.settings import FALLBACK, Floor, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, held

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +17,15 @@ from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.shared import DONE, LIMIT, UNUSABLE
 from lockstep.clients.offer import Offer, of_host, reached
 from lockstep.core.errors import LockstepError, paragraph
-from lockstep.fleet.hosts import Host, choose
+from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.fleet.tunnel import Tunnel, tunnel
 from lockstep.inventory.values import is_loopback
 from lockstep.units.gateway_unit import chat_url
+from lockstep.units.scripts import switch_path
 
 _LOOK_S = 0.5
+# Seconds in which a server must answer, and a Spark say why it does not.
+_ANSWERS_WITHIN_S, _ASK_LIMIT_S = 5.0, 20.0
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,10 @@ def open(inventory: Path, limit: tuple[str, ...], only_prints: bool) -> int:
     """Show page, chat and API, and bring them here by ssh.
 
     Where a Spark keeps them on its loopback, a tunnel opens them on this machine until Ctrl-C. An
-    address that other machines reach is shown as it is.
+    address that other machines reach is shown as it is. What does not answer is named.
 
-    Exit codes: 0 done; 2 a tunnel could not be opened, or has ended, or wrong use.
+    Exit codes: 0 done; 2 a tunnel could not be opened, or has ended, nobody has deployed to a Spark
+    yet, or wrong use.
     """
     every, hosts = choose(inventory, limit)
     with contextlib.ExitStack() as stack:
@@ -72,10 +78,18 @@ def open(inventory: Path, limit: tuple[str, ...], only_prints: bool) -> int:
                     click.echo(paragraph(f"lockstep: {fault}"), err=True)
                     code = UNUSABLE
                     continue
-                tunnels.append(through)
                 here = there.through(through.urls)
+            silent = [] if only_prints else _silent(here)
+            if "page" in silent and (why := _why_silent(host)):
+                click.echo(f"{host.name}: {why}", err=True)
+                code = UNUSABLE
+                continue
+            tunnels += [through] if through else []
             for line in _lines(there, here, is_open=through is not None):
                 click.echo(line)
+            if silent:
+                names = " and ".join(silent)
+                click.echo(f"  no answer from {names} now; `{typed('status')}` says more")
         if tunnels:
             click.echo("Open until Ctrl-C.")
             _wait(tunnels)
@@ -85,6 +99,37 @@ def open(inventory: Path, limit: tuple[str, ...], only_prints: bool) -> int:
 def _addresses(host: Host, every: list[Host]) -> _Addresses:
     offer = of_host(host, every)
     return _Addresses(offer, offer.url, chat_url(host.plan.settings, reached(host)))
+
+
+def _silent(here: _Addresses) -> list[str]:
+    """Names of the servers that do not answer at these addresses."""
+    urls = {"page": here.page, "chat": here.chat}
+    return [name for name, url in urls.items() if url and not _answers(url)]
+
+
+def _answers(url: str) -> bool:
+    """Whether a server is there. A tunnel's own end always is: only an answer counts."""
+    parts = urlsplit(url)
+    where = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        if parts.scheme == "https":
+            # No tunnel leads to one, and its certificate may be of an authority unknown here.
+            socket.create_connection(where, _ANSWERS_WITHIN_S).close()
+            return True
+        with contextlib.closing(
+            http.client.HTTPConnection(*where, timeout=_ANSWERS_WITHIN_S)
+        ) as line:
+            line.request("HEAD", "/")
+            line.getresponse()
+    except (OSError, http.client.HTTPException):
+        return False
+    return True
+
+
+def _why_silent(host: Host) -> str:
+    """Why nothing of a Spark answers: no deploy, no connection; "" where it is something else."""
+    argv = [switch_path(host.plan.settings), "status"]
+    return ask(host.login, argv, limit_s=_ASK_LIMIT_S).fault
 
 
 def _lines(there: _Addresses, here: _Addresses, *, is_open: bool) -> Iterator[str]:

@@ -19,7 +19,7 @@ from lockstep.files.managed_file import (
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.host.specs import UV
-from lockstep.onhost.facts import files
+from lockstep.onhost.facts import files, records
 from lockstep.onhost.facts.reading import seal
 from lockstep.system.base_files import absent_files
 from lockstep.system.firewall import KEPT
@@ -39,7 +39,7 @@ def _token_mode(row: Row) -> tuple[str, ...]:
 
 
 KINDS = {
-    DEPLOYED: Kind(files.managed, "error", "deploy", scope="nothing"),
+    DEPLOYED: Kind(records.deployed, "error", "deploy", scope="nothing"),
     "file": Kind(files.managed, "error", "deploy", scope="nothing", sealed=True),
     "file mode": Kind(files.managed, "error", "deploy", scope="nothing"),
     "folder": Kind(files.managed, "error", "deploy", scope="nothing"),
@@ -107,8 +107,8 @@ def _shared_modes(this: Intended) -> dict[str, str]:
 
 
 def is_deployed_to(facts: Facts) -> bool:
-    """Whether programs of ours are there: every deploy writes them first."""
-    return any(path.startswith(f"{PROGRAMS}/") for path in facts.get("file", {}))
+    """Whether a deploy has ended well there. Files alone may be those of one that was cut off."""
+    return "number" in facts.get("deployed", {})
 
 
 def expected(this: Intended, seen: Seen) -> Iterator[Expectation]:

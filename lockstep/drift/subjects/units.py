@@ -43,6 +43,12 @@ def _turn_on(row: Row) -> tuple[str, ...]:
     return ("sh", "-c", on, "sh", *names) if row.found else ()
 
 
+def _other_path(row: Row) -> tuple[str, ...]:
+    # A package's file is its package's to remove: it is looked at.
+    packaged = (row.found or "").startswith(("/usr/lib/", "/lib/"))
+    return ("systemctl", "cat", row.item) if packaged else ("rm", str(row.found))
+
+
 def _drop_in(row: Row) -> tuple[str, ...]:
     unit, _, path = row.item.partition(" ")
     if unit in SYSTEM_SERVICES:
@@ -56,7 +62,7 @@ def _drop_in(row: Row) -> tuple[str, ...]:
 KINDS = {
     # A missing one is the deploy's to write.
     "unit": Kind(units.every, "error", lambda row: "by hand" if row.found else "deploy", _unmask),
-    "unit path": Kind(units.every, "error", mend="rm {found}", scope="nothing"),
+    "unit path": Kind(units.every, "error", mend=_other_path, scope="nothing"),
     "boot": Kind(units.every, "error", "deploy", scope="nothing"),
     "running": Kind(units.every, "error", "deploy", scope="nothing"),
     "system service": Kind(units.every, "error", _by_whom, _turn_on, scope="nothing"),

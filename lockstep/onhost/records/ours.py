@@ -179,18 +179,24 @@ def intruders(asked: dict[str, Any], root: Path = Path("/")) -> dict[str, str]:
     judge = Ours(asked.get("adopt", ()), root)
     files = asked.get("files", [])
     paths = [*(file["path"] for file in files), *asked.get("remove", []), *asked.get("links", [])]
-    found = {path: judge.file(path) for path in paths}
+    found = [(path, judge.file(path)) for path in paths]
     for each in asked.get("folders", []):
-        found[each["path"]] = judge.folder(*(each[key] for key in ("path", *_FOLDER)))
+        verdict = judge.folder(*(each[key] for key in ("path", *_FOLDER)))
+        found.append((each["path"], verdict))
     units = [file["path"] for file in files if file.get("check") == "unit"]
     # systemd takes one that lies in our folder from nowhere else.
     absent = [path for path in units if not os.path.lexists(root / path.lstrip("/"))]
     names = [path.removeprefix(UNITS) for path in absent]
-    found |= {f"unit {name}": whose for name, whose in judge.units(names).items()}
+    found += [(f"unit {name}", whose) for name, whose in judge.units(names).items()]
     if "docker" in asked:
-        found[f"unit {DOCKER}"] = judge.containers(**asked["docker"])
-    found |= {f"account {name}": judge.account(name) for name in asked.get("accounts", [])}
-    return {what: whose for what, whose in found.items() if whose}
+        found.append((f"unit {DOCKER}", judge.containers(**asked["docker"])))
+    found += [(f"account {name}", judge.account(name)) for name in asked.get("accounts", [])]
+    # Of one thing there may be two verdicts: neither hides the other.
+    joined: dict[str, list[str]] = {}
+    for what, whose in dict.fromkeys(found):
+        if whose:
+            joined.setdefault(what, []).append(whose)
+    return {what: "; ".join(every) for what, every in joined.items()}
 
 
 _FOLDER = ("mode", "owner", "group")

@@ -120,7 +120,8 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(
 ) -> None:
     told = HostOutcome("spark2", "Weights | Fetch", "no space left\nRemedy: free 12 GB, then run")
     said = [
-        *("    [spark3] Authentication error (no key)", events.Started(["spark1", "spark2"])),
+        "    [spark3] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.3)",
+        *("    [spark4] Authentication error (no key)", events.Started(["spark1", "spark2"])),
         events.Step("Base | Install packages"),
         "    [spark1] E: Unable to locate package nosuch",
         "    [spark1] Error: executed 1 commands",
@@ -131,6 +132,7 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(
                 HostOutcome("spark1", "Base | Install packages"),
                 told,
                 HostOutcome("spark3", "connecting over SSH"),
+                HostOutcome("spark4", "connecting over SSH"),
             ]
         ),
         1,
@@ -144,7 +146,12 @@ def test_a_failure_shows_step_host_last_lines_and_remedy(
         "        no space left",
         "        Remedy: free 12 GB, then run",
         "FAILED  spark3: connecting over SSH",
+        "        Could not connect (Unable to connect to port 22 on 10.0.0.3)",
+        "        The host is off, or its address is wrong. Remedy: check `ssh HOST`, or",
+        "          deploy the others with --limit.",
+        "FAILED  spark4: connecting over SSH",
         "        Authentication error (no key)",
+        "        Remedy: log in to the host by `ssh` from here first, as the same user.",
         "Run the same command again: it goes on where this run ended.",
     ]
 
@@ -160,7 +167,11 @@ def test_a_refusal_is_shown_as_it_is(folder: Path, monkeypatch: pytest.MonkeyPat
     ("said", "code", "shown"),
     [
         (["spark.py:3: unknown key 'operator'. Nothing was changed.", 2], 2, "unknown key"),
-        (["--> Connecting", "    [spark1] Could not resolve hostname", 1], 1, "log in to each"),
+        (
+            ["--> Connecting", "    [spark1] Could not resolve hostname", 1],
+            1,
+            "address is wrong",
+        ),
         (
             ["Traceback (most recent call last):", '  File "x.py"', "KeyError: 'a'", 1],
             1,

@@ -10,6 +10,7 @@ from click.testing import Result
 from over_ssh import invoked
 from rich.console import Console
 
+from lockstep.cli import switch as module
 from lockstep.cli.switch import Phases, worst
 from lockstep.core.errors import InventoryError
 from lockstep.fleet.login import login
@@ -90,6 +91,18 @@ def test_no_connection_is_not_a_failed_switch(inventory: Path) -> None:
     done = run(inventory, "none", code=255)
     assert done.exit_code == 2
     assert "spark-2.local  exit 2  no connection (NO MODEL" in done.output
+
+
+def test_a_host_that_nobody_deployed_to_is_said_to_be_that(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = "echo 'bash: line 1: /data/scripts/llm/switch.sh: No such file or directory'; exit 127"
+    done = invoked(inventory.parent, absent, "switch", "-i", str(inventory), "none")
+    assert done.exit_code == 78
+    said = [f"spark-{n}.local  exit 78  not deployed yet → lockstep deploy" for n in (1, 2)]
+    assert sorted(done.output.splitlines()) == said
+    here = login("@local", {})
+    assert module._run(here, ["/nonexistent/switch.sh", "none"], False, lambda *_: None) == 78
 
 
 def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:

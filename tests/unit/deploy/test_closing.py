@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from lockstep.deploy.closing import unexplained_end
 from lockstep.deploy.course import Course
 
@@ -12,10 +14,28 @@ UNREACHED = [
 ]
 
 
-def test_hosts_that_are_not_reached_are_named_and_the_remedy() -> None:
-    said = list(unexplained_end(Course(0.0), UNREACHED))
-    assert said[0] == UNREACHED[1]
-    assert said[-1].startswith("Remedy: log in to each of these hosts by ssh")
+OFF = "[spark-1] Could not connect ([Errno None] Unable to connect to port 22 on 10.0.0.9)"
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        (
+            UNREACHED[1],
+            "The host is off, or its address is wrong.",
+        ),
+        (OFF, "The host is off, or its address is wrong."),
+        (
+            "[spark-1] Authentication error (no key)",
+            "Remedy: log in to the host by `ssh`",
+        ),
+        ("[spark-1] SSH host key error (Host key does not match)", "Remedy: log in to the host by"),
+    ],
+)
+def test_hosts_that_are_not_reached_are_named_and_the_remedy(line: str, remedy: str) -> None:
+    first, last = unexplained_end(Course(0.0), [UNREACHED[0], line, UNREACHED[2]])
+    assert first == line.replace("[Errno None] ", "")
+    assert last.startswith(remedy)
 
 
 def test_an_error_of_pyinfras_own_is_its_sentence_without_a_traceback() -> None:

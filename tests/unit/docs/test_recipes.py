@@ -25,7 +25,11 @@ def test_the_example_is_a_valid_recipe_and_shows_every_lockstep_key_but_the_last
 
 def test_every_key_is_documented() -> None:
     named = set(re.findall(r"`(\w+)`", DOCUMENT))
-    assert {item.name for item in fields(recipe_file.Recipe)} - named == {"hooks", "path"}
+    assert {item.name for item in fields(recipe_file.Recipe)} - named == {
+        "hooks",
+        "misspelt",
+        "path",
+    }
     assert {item.name for item in fields(LockstepBlock)} - named == set()
 
 

@@ -134,14 +134,16 @@ def test_a_host_whose_own_a_thing_is_leaves_the_others_to_be_compared() -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
+# A first deploy that was cut off has left some programs, and no record.
+@pytest.mark.parametrize("file", ["/etc/default/earlyoom", "/usr/local/lib/lockstep/lock.json"])
 def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
-    first: bool,
+    first: bool, file: str
 ) -> None:
     """A wipe of one Spark gave the untouched one two errors, and the advice to lose its images."""
     wiped, kept = copied(GOOD), copied(GOOD_TOO)
     wiped["facts"] = {
         "kernel": wiped["facts"]["kernel"],
-        "file": {"/etc/default/earlyoom": 32 * "0"},
+        "file": {file: 32 * "0"},
         "account": {"root": "uid 0"},
     }
     kept["facts"]["other image"] = {"an/image@sha256:55": "sha256:12"}
@@ -158,9 +160,9 @@ def test_a_host_that_nobody_deployed_to_is_one_sentence_and_no_model_for_others(
     assert of_host(report, "spark2")["differences"] == []
 
 
-def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_files_cannot_be_read() -> None:
+def test_whether_a_host_was_deployed_to_is_not_guessed_where_its_record_cannot_be_read() -> None:
     bent = copied(GOOD)
-    bent["facts"]["file"], bent["faults"] = {}, {"files.managed": "PermissionError"}
+    bent["facts"]["deployed"], bent["faults"] = {}, {"records.deployed": "PermissionError"}
     report = judged((ONE, bent), (TWO, GOOD_TOO))
     assert (report.differences, report.code) == ((), UNKNOWN)
 

@@ -42,6 +42,19 @@ def test_a_rotten_weight_is_forgotten_where_the_cache_of_this_host_is(tmp_path: 
     assert [each.name for each in spec.stamps.iterdir()] == [f"org--other@{REVISION}.json"]
 
 
+@pytest.mark.parametrize(
+    ("found", "typed"),
+    [
+        ("/usr/lib/systemd/system/a.service", ("systemctl", "cat", "a.service")),
+        ("/run/systemd/system/a.service", ("rm", "/run/systemd/system/a.service")),
+    ],
+)
+def test_a_unit_from_elsewhere_is_removed_only_where_no_package_has_it(
+    found: str, typed: tuple[str, ...]
+) -> None:
+    assert KINDS["unit path"].remedy(Row("a.service", "/etc/x", found)) == typed
+
+
 def test_a_checkout_is_put_right_as_the_account_that_it_belongs_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

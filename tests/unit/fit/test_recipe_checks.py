@@ -258,6 +258,24 @@ def test_an_engine_outside_the_recipes_range_is_refused() -> None:
     assert "engine-version" not in codes(recipe, engine_version="0.19.1")
 
 
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("comand", "command"),
+        ("default", "defaults"),
+        ("lockstpe", "lockstep"),
+        # The format has it, or allows whatever else.
+        ("containers", ""),
+        ("builder", ""),
+        ("foo", ""),
+    ],
+)
+def test_a_key_that_is_like_a_known_one_is_warned_about(key: str, near: str) -> None:
+    recipe = parse(f"model: a/b\ncommand: vllm serve {{model}}\n{key}: x\n")
+    found = [item.remedy for item in check(recipe, KNOWN) if item.code == "key-unknown"]
+    assert found == ([f"Did you mean {near!r}?"] if near else [])
+
+
 def test_a_recipe_that_relies_on_mods_is_refused_because_nobody_runs_them() -> None:
     recipe = parse("model: a/b\ncommand: vllm serve {model}\nmods: [mods/fix-template]")
     assert "hooks-not-run" in codes(recipe, "error")

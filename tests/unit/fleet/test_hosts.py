@@ -172,6 +172,16 @@ def test_a_deploy_takes_the_owner_s_own_files_where_there_are_some(inventory: Pa
     assert hosts.deploy_command(inventory)[2:4] == ["--config", "config.py"]
 
 
+def test_a_host_without_a_script_of_ours_is_not_deployed_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(tmp_path / "bin", "ssh", "echo 'sh: 1: /data/x.sh: not found' >&2; exit 127")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
+    for where in (SPARK, Login("@local", ())):
+        assert hosts.ask(where, ["/data/x.sh", "status"]).fault == hosts.NOT_DEPLOYED
+    assert hosts.ask(SPARK, ["sudo", "/data/y.sh"]).fault == ""
+
+
 @pytest.mark.parametrize("words", ["can't open file", "can't find '__main__' module in"])
 def test_a_host_without_our_programs_is_not_deployed_yet(words: str) -> None:
     err = f"/usr/bin/python3: {words} '/usr/local/lib/lockstep': [Errno 2] No such file\n"

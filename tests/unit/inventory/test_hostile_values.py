@@ -14,12 +14,22 @@ from a_spark import spark
 from lockstep.core.errors import InventoryError, RecipeError
 from lockstep.deploy.checked import rehearse
 from lockstep.inventory.bound_targets import GATEWAY_TOOLS
+from lockstep.monitoring.stack import PACKAGED_UNITS
 from lockstep.recipes import recipe_file
+from lockstep.system.base_files import SYSTEM_SERVICES
 from lockstep.units.docker_run import run_options
+from lockstep.units.tls_unit import PACKAGED_UNIT
 
 QWEN = {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"}
 
 TOOLS = {"uv": "uv", **{name: name for name in GATEWAY_TOOLS}}
+
+
+#: Units of the system that a host of Lockstep cannot do without.
+NEEDED = [
+    name.removesuffix(".service")
+    for name in (*SYSTEM_SERVICES, *PACKAGED_UNITS.values(), PACKAGED_UNIT)
+]
 
 
 def target(**data: object) -> dict[str, object]:
@@ -34,6 +44,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
         for unit in (
             *("lockstep", "lockstep-firewall", "earlyoom", "nftables", "prometheus"),
             *("a" * 65, "../ssh", "ssh.service", "a b", "-a"),
+            *("nginx", "systemd-logind", *NEEDED),
         )
     ),
     *(

@@ -211,7 +211,7 @@ CASES = {
         host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
     ),
     "a unit of Lockstep's": Case(
-        "site.py:2: targets.q.unit is a unit of Lockstep, or of a package that it installs; found "
+        "site.py:2: targets.q.unit is a unit of Lockstep, or of a package that it needs; found "
         "'earlyoom'. Give it a name of its own, for example the engine's and the model's.",
         host='{"targets": {"q": {"recipe": "a", "unit": "earlyoom"}}}',
     ),
@@ -219,6 +219,18 @@ CASES = {
         "site.py:2: targets.m.unit is used twice; found 'q', also in targets.q. "
         "Give each target its own.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "m": {"recipe": "b", "unit": "q"}}}',
+    ),
+    "a unit of another target's fallback": Case(
+        "site.py:2: targets.m.unit is used twice; found 'q-fallback', also in targets.q. "
+        "Give each target its own.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
+        '"m": {"recipe": "b", "unit": "q-fallback"}}}',
+    ),
+    "a name of another target's fallback": Case(
+        "site.py:2: targets.q-fallback has the name of the fallback of targets.q. "
+        "Give the target another name.",
+        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
+        '"q-fallback": {"recipe": "b", "unit": "m"}}}',
     ),
     "a unit that is Open WebUI's": Case(
         "site.py:2: webui.unit is also the unit of a target; found 'open-webui'.",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import socketserver
+import threading
 from collections.abc import Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from click.testing import CliRunner, Result
 from lockstep.cli.gateway import open as module
 from lockstep.cli.main import main
 from lockstep.core.errors import LockstepError
+from lockstep.fleet.hosts import NOT_DEPLOYED, Answer
 from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import Tunnel
 
@@ -48,6 +52,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "tunnel", tunnel)
+    monkeypatch.setattr(module, "_answers", lambda _: True)
     monkeypatch.setattr(module.time, "sleep", wait)
     return asked
 
@@ -111,6 +116,34 @@ def test_one_that_cannot_be_reached_does_not_keep_the_other(
     assert done.exit_code == 2
     assert done.stderr == "lockstep: spark-1: no tunnel to the host; found no route.\n"
     assert done.stdout.startswith("spark-2\n") and "Open until Ctrl-C." in done.stdout
+
+
+def test_one_that_nobody_deployed_to_is_not_offered(
+    tmp_path: Path, opened: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = {"spark-1": NOT_DEPLOYED, "spark-2": ""}
+    monkeypatch.setattr(module, "_answers", lambda _: False)
+    monkeypatch.setattr(module, "ask", lambda where, *_, **__: Answer(0, fault=faults[where.name]))
+    done = run(tmp_path)
+    assert done.exit_code == 2
+    assert done.stderr == "spark-1: not deployed yet → lockstep deploy\n"
+    lines = done.stdout.splitlines()
+    assert lines[0] == "spark-2" and lines[-1] == "Open until Ctrl-C."
+    # It has been deployed to: its servers may still be starting.
+    assert lines[-2].startswith("  no answer from page and chat now; `lockstep status")
+    assert "Open until" not in run(tmp_path, "--limit", "spark-1").output
+
+
+def test_only_an_answer_counts_as_one() -> None:
+    with socketserver.TCPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert module._answers(url)
+        # What a tunnel's end does where nobody listens behind it.
+        server.RequestHandlerClass = socketserver.BaseRequestHandler
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        assert not module._answers(url)
+    assert not module._answers(url) and not module._answers(url.replace("http", "https"))
 
 
 def test_a_page_that_others_reach_stays_where_it_is_beside_a_chat_that_they_do_not(

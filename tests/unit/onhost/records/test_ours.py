@@ -302,6 +302,19 @@ def test_everything_in_the_way_is_answered_by_the_name_that_adopts_it(tmp_path: 
     assert ask("records.intruders", {**asked, "adopt": names}) == {}
 
 
+def test_a_unit_of_a_package_is_refused_whatever_its_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That no container would end hid that a target had taken the name of Docker's own unit."""
+    unit = {"path": f"{ours.UNITS}docker.service", "check": "unit"}
+    asked = {"files": [unit], "docker": {"label": "lockstep.unit", "generation": ""}}
+    theirs = "/usr/lib/systemd/system/docker.service"
+    monkeypatch.setattr(ours.Ours, "units", lambda *_: {"docker.service": theirs})
+    for containers, both in (("", theirs), ("its restart", f"{theirs}; its restart")):
+        monkeypatch.setattr(ours.Ours, "containers", lambda *_, said=containers, **__: said)
+        assert ours.intruders(asked, tmp_path) == {"unit docker.service": both}
+
+
 def test_the_folders_of_the_deploys_own_are_ours() -> None:
     settings = Settings(name="spark", targets={})
     own = {folder.path for folder in folders(settings)}
