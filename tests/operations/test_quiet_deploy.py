@@ -19,7 +19,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_a_deploy_that_changes_nothing_is_six_lines_at_most(converged: Site) -> None:
-    done = converged.quiet_deploy()
+    done = converged.quiet_deploy(real=True)
     assert done.returncode == 0, done.stdout + done.stderr
     heading, what, *rest = lines(done)
     assert heading.startswith("Lockstep · inventories/site.py · all lines: state/lockstep/deploys/")
