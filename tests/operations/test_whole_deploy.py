@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import replace
@@ -74,13 +73,6 @@ def test_the_second_run_changes_nothing_and_asks_once(converged: Site, whole: An
         assert converged.changes(host) == []
         assert converged.ran(host) == ["? all"]
     assert converged.document["hosts"] == whole
-
-
-def test_a_dry_run_of_a_converged_host_proposes_nothing(converged: Site) -> None:
-    done = converged.deploy("--dry", "--json")
-    plan = json.loads(done.stdout[: done.stdout.rindex("}") + 1])["plan"]
-    assert [step["name"] for step in plan if step["hosts_with_change"]] == []
-    assert converged.ran() == ["? all"]
 
 
 @pytest.mark.parametrize("cut", [12, 31, 58])
