@@ -1,4 +1,4 @@
-"""Two Sparks that serve models together, for the render tests: every way a rank is started."""
+"""Two Sparks that serve models together, for the render tests: everything that can be on."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ TARGETS: dict[str, dict[str, Any]] = {
     },
 }
 CLUSTERS = {"pair": {"hosts": ("spark-1", "spark-2")}}
+#: A site behind a proxy, with mirrors of its own.
+SITE: dict[str, Any] = {
+    "sources": {
+        "registries": {"ghcr.io": "registry.example:5000", "docker.io": "registry.example:5000"},
+        "apt": ("deb http://packages.example/ubuntu noble main",),
+    },
+    "proxy": {
+        "http": "http://user:pa%24$word@proxy.example:3128",
+        "https": "http://proxy.example:3128",
+        "no": "localhost,127.0.0.1,10.0.0.0/8,packages.example",
+    },
+    "gpu": {"max_clock_mhz": 2100},
+}
 
 
 def fabric(rank: int) -> dict[str, Any]:
@@ -63,6 +76,7 @@ def plans() -> tuple[HostPlan, ...]:
             fabric=fabric(rank),
             fabric_address=f"10.77.0.{11 + rank}",
             boot="last",
+            **SITE,
         )
         for rank in (0, 1)
     ]
