@@ -5,18 +5,6 @@ from __future__ import annotations
 from lockstep.deploy.closing import unexplained_end
 from lockstep.deploy.course import Course
 
-UNREACHED = [
-    "--> Connecting to hosts...",
-    "[spark-1.invalid] Could not resolve hostname: Name or service not known",
-    "--> pyinfra error: No hosts remaining!",
-]
-
-
-def test_hosts_that_are_not_reached_are_named_and_the_remedy() -> None:
-    said = list(unexplained_end(Course(0.0), UNREACHED))
-    assert said[0] == UNREACHED[1]
-    assert said[-1].startswith("Remedy: log in to each of these hosts by ssh")
-
 
 def test_an_error_of_pyinfras_own_is_its_sentence_without_a_traceback() -> None:
     lines = [

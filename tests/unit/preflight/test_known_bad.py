@@ -105,12 +105,6 @@ def test_no_device_after_half_an_update_is_explained() -> None:
     assert "which brings the firmware" in finding.remedy
 
 
-def test_another_fault_is_told_as_it_is() -> None:
-    [finding] = of_driver(fault="NVIDIA-SMI has failed")
-    assert finding.message == "the driver does not answer: NVIDIA-SMI has failed"
-    assert finding.remedy.startswith("Reboot;")
-
-
 @pytest.mark.parametrize(
     ("entry", "text", "said"),
     [

@@ -57,6 +57,7 @@ def test_a_port_without_its_cable_stops_the_clusters_targets_and_nothing_else() 
 def test_an_interface_that_no_cable_brings_is_an_error(name: str) -> None:
     errors = found(member(), name)
     assert [(item.code, item.severity) for item in errors] == [("no-interface", "error")]
+    assert errors[0].message == f"there is no network interface {name}, which `fabric` names"
 
 
 def test_one_of_each_is_one_finding_of_each() -> None:

@@ -78,7 +78,6 @@ def test_who_reads_no_file_is_told_the_line(inventory: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--host", "spark-9"), "no such host; found spark-9"),
         (("--model", "gpt-5"), "no such model; found gpt-5; allowed: auto, qwen, mistral"),
         (("--key-file", "/nowhere"), "'/nowhere' does not exist"),
     ],
