@@ -15,33 +15,30 @@ from lockstep.cli.cluster import check as cluster_check
 from lockstep.cli.main import main
 from lockstep.fleet.linkcheck import Told, judged, question
 from lockstep.inventory.cluster_join import joined
-from lockstep.inventory.host import HostPlan
 
 NAMES = ("spark-1", "spark-2")
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
 
 
-def plans() -> dict[str, HostPlan]:
-    """A pair over both twins of a port."""
-    alone = [
-        spark(
-            name,
-            targets={"glm": GLM},
-            clusters={"pair": {"hosts": NAMES}},
-            fabric_address=f"10.77.0.{number}",
-            fabric={
-                "interfaces": {
-                    "enp1s0f0np0": f"10.77.0.{number}/24",
-                    "enP2p1s0f0np0": f"10.77.1.{number}/24",
-                }
-            },
-        )
-        for number, name in enumerate(NAMES, 11)
-    ]
-    return {plan.name: plan for plan in joined(alone, "site.py")}
-
-
-KNOWN = plans()
+#: A pair over both twins of a port.
+DATA: dict[str, dict[str, Any]] = {
+    name: {
+        "targets": {"glm": GLM},
+        "clusters": {"pair": {"hosts": NAMES}},
+        "fabric_address": f"10.77.0.{number}",
+        "fabric": {
+            "interfaces": {
+                "enp1s0f0np0": f"10.77.0.{number}/24",
+                "enP2p1s0f0np0": f"10.77.1.{number}/24",
+            }
+        },
+    }
+    for number, name in enumerate(NAMES, 11)
+}
+KNOWN = {
+    plan.name: plan
+    for plan in joined([spark(name, **data) for name, data in DATA.items()], "site.py")
+}
 GROUP = KNOWN["spark-1"].groups[0]
 
 
@@ -147,27 +144,7 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
 
 INVENTORY = f"""
 from lockstep.deploy.checked import checked
-_names = {NAMES!r}
-pair = checked(
-    __file__,
-    [
-        (
-            name,
-            {{
-                "targets": {{"glm": {GLM!r}}},
-                "clusters": {{"pair": {{"hosts": _names}}}},
-                "fabric_address": f"10.77.0.{{number}}",
-                "fabric": {{
-                    "interfaces": {{
-                        "enp1s0f0np0": f"10.77.0.{{number}}/24",
-                        "enP2p1s0f0np0": f"10.77.1.{{number}}/24",
-                    }}
-                }},
-            }},
-        )
-        for number, name in enumerate(_names, 11)
-    ],
-)
+pair = checked(__file__, {list(DATA.items())!r})
 """
 
 

@@ -7,6 +7,7 @@ import hashlib
 import queue
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_server import Reply, Seen, serving
@@ -95,13 +96,10 @@ KNOWN = Pins(
 )
 
 
-def test_what_the_record_holds_is_not_asked_for_again() -> None:
+@pytest.mark.parametrize("wanted", [WANTED, ()], ids=["held", "wanted by nobody today"])
+def test_what_the_record_holds_stays_and_is_not_asked_for_again(wanted: Any) -> None:
     nowhere = Sources(hub="http://nowhere.invalid")
-    assert resolve(WANTED, KNOWN, network=Network(nowhere), report=print) == KNOWN
-
-
-def test_entries_that_nobody_wants_today_stay_in_the_record() -> None:
-    assert resolve((), KNOWN, network=Network(Sources()), report=print) == KNOWN
+    assert resolve(wanted, KNOWN, network=Network(nowhere), report=print) == KNOWN
 
 
 def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
