@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from a_probe import program
+from an_inventory import ANNA, written
 from click.testing import CliRunner, Result
 
 from lockstep.cli import inventory_option, plan
@@ -39,12 +40,6 @@ COMMANDS: dict[str, str] = {
 # It does without one: the hub is asked, and no host.
 WITHOUT = ("recipe new",)
 every = pytest.mark.parametrize(("command", "rest"), COMMANDS.items(), ids=COMMANDS)
-
-GOOD = """
-from lockstep.deploy.checked import checked
-
-inventory = checked(__file__, [("spark1", {"operators": ("anna",)})])
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -178,7 +173,7 @@ ONE_HOST = {
 def test_a_host_that_the_inventory_does_not_have_is_named(
     here: Path, command: str, rest: str
 ) -> None:
-    (here / "inventory.py").write_text(GOOD)
+    written(here, {"spark1": ANNA}, "inventory")
     done = run(*command.split(), *rest.format("spark9").split())
     assert done.exit_code == 2
     assert "no such host; found spark9" in error_text(done)
@@ -207,7 +202,7 @@ PRINTING = ("--help", "help security", "plan", "status")
 def test_a_pipe_that_is_closed_ends_it_without_a_word(here: Path, words: str) -> None:
     """As `| head -1` does; the Spark does not answer."""
     program(here / "bin", "ssh", "echo no route to host >&2; exit 255")
-    (here / "inventory.py").write_text(GOOD)
+    written(here, {"spark1": ANNA}, "inventory")
     reading, writing = os.pipe()
     os.close(reading)
     # A process of its own: what its interpreter says as it ends counts, too.
@@ -229,6 +224,6 @@ def test_ctrl_c_is_a_sentence_and_130(here: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr(plan, "make", interrupted)
-    (here / "inventory.py").write_text(GOOD)
+    written(here, {"spark1": ANNA}, "inventory")
     done = run("plan")
     assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C.\n")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from a_probe import ask, program
 from a_spark import spark
+from an_inventory import written
 from click.testing import CliRunner
 
 from lockstep.cli.cluster import check as cluster_check
@@ -142,17 +143,9 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
     )
 
 
-INVENTORY = f"""
-from lockstep.deploy.checked import checked
-pair = checked(__file__, {list(DATA.items())!r})
-"""
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "pair.py"
-    path.write_text(INVENTORY)
-    return path
+    return written(tmp_path, DATA)
 
 
 @pytest.mark.parametrize(
@@ -172,23 +165,12 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
-def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    done = CliRunner().invoke(main, ["cluster", "check", "-i", str(path)])
-    assert done.exit_code == 2
-    assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
-        done.output
-    )
-
-
 @pytest.mark.parametrize("command", ["check", "status"])
 def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
     command: str, path: Path
 ) -> None:
-    path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
+    alone = {"targets": {"glm": {**GLM, "cluster": None}}}
+    written(path.parent, {name: {**data, **alone} for name, data in DATA.items()})
     done = CliRunner().invoke(main, ["cluster", command, "-i", str(path)])
     assert done.exit_code == 2, done.output
     assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())

@@ -165,12 +165,6 @@ def test_an_image_without_a_build_for_the_spark_is_refused() -> None:
         )
 
 
-def test_a_single_image_of_another_architecture_is_refused() -> None:
-    with serving(ANSWERS) as server:
-        message = failure(server, "registry.example/org/engine:single", "x86_64")
-    assert "the image has no linux/amd64 build; found linux/arm64." in message
-
-
 def test_content_that_is_not_what_its_digest_says_is_refused() -> None:
     with serving(ANSWERS | {f"/v2/org/engine/manifests/{DIGEST}": AMD64}) as server:
         message = failure(server, "registry.example/org/engine:nightly")

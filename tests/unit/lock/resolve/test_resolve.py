@@ -217,10 +217,3 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
 )
 def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
     assert all(0 < len(each) <= 78 for each in line)
-
-
-def test_a_long_name_leaves_room_for_what_it_became() -> None:
-    item = ModelWanted("mistralai/" + "Mistral" * 12, "main")
-    (line,) = announce.resolved(item, ModelPin("main", COMMIT, FILES))
-    assert line.endswith("… → main 0123456789ab, 3 files, 1012 B")
-    assert len(line) == 78
