@@ -18,8 +18,36 @@ from forked_pyinfra import pyinfra
 REPOSITORY = Path(__file__).parents[2]
 
 
+def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int = 2) -> str:
+    """Write an inventory of Sparks in memory, with data of all or of each; its path.
+
+    It has the lock of `site`, if it does not name another.
+    """
+    every = data if len(data) > 1 else (data or ({},)) * count
+    hosts = [
+        (
+            f"@fake/spark{number}",
+            {
+                "operators": ("spark",),
+                "fabric_address": f"10.0.0.{number}",
+                "lock": "site.lock.yaml",
+                **more,
+            },
+        )
+        for number, more in enumerate(every, 1)
+    ]
+    path = f"inventories/{name}.py"
+    (repository / path).write_text(
+        "import fake_spark\n"
+        "from lockstep.deploy.checked import checked\n"
+        "fake_spark.install()\n"
+        f"{name} = checked(__file__, {hosts!r})\n"
+    )
+    return path
+
+
 class Site:
-    """Two Sparks; `document` is everything on them and what was run there."""
+    """Sparks; `document` is everything on them and what was run there."""
 
     def __init__(
         self, repository: Path, hosts: dict[str, Any], inventory: str = "inventories/site.py"

@@ -9,25 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_site import REPOSITORY, Site
+from a_site import REPOSITORY, Site, inventory
 from a_spark import pins_for, spark
 
 from lockstep.lock import lockfile
 
 PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
-
-INVENTORY = """\
-import fake_spark
-from lockstep.deploy.checked import checked
-fake_spark.install()
-site = checked(
-    __file__,
-    [
-        (name, {"operators": ("spark",), "fabric_address": f"10.0.0.{number}"})
-        for number, name in enumerate(fake_spark.HOSTS, 1)
-    ],
-)
-"""
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +30,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "inventories").mkdir()
     # Group data of its name are there.
     (folder / "inventories/spark.py").touch()
-    (folder / "inventories/site.py").write_text(INVENTORY)
+    inventory(folder, "site")
     lockfile.save(folder / "site.lock.yaml", pins_for(spark()))
     return folder
 

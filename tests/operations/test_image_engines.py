@@ -27,8 +27,6 @@ PINS = replace(
 RUN = Intended(PLAN, PINS)
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.5.23"}
 NEW: dict[str, Any] = {"check": {"version": "0.19.2"}, "images": dict.fromkeys(RUN.engine_images)}
-JOB = "/usr/bin/python3 /usr/local/lib/lockstep job run"
-PROGRAMS = "/usr/bin/python3 /usr/local/lib/lockstep"
 
 
 def answered(**changes: Any) -> dict[str, Any]:

@@ -6,35 +6,18 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 from example import pins
 from pair import plans, rendered
-from test_units_by_systemd import complaints, directives
-from tools import run
+from test_units_by_systemd import directives
 
 from lockstep.files.managed_file import PROGRAMS
 from lockstep.units.variants import variants
 
 UNITS = "/etc/systemd/system"
 RANKS = (0, 1)
-
-
-@pytest.mark.parametrize("rank", RANKS)
-def test_systemd_accepts_the_units_of_a_rank(rank: int, tmp_path: Path) -> None:
-    wanted = {"unit", "shell", None}
-    files = {path: file.text for path, file in rendered(rank).items() if file.check in wanted}
-    assert complaints(tmp_path, files) == ""
-
-
-@pytest.mark.parametrize("rank", RANKS)
-def test_nftables_accepts_the_rules_of_a_rank(rank: int, tmp_path: Path) -> None:
-    rules = tmp_path / "firewall.nft"
-    rules.write_text(rendered(rank)["/etc/lockstep/firewall.nft"].text)
-    done = run(["unshare", "--net", "nft", "-f", str(rules)])
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("unit", ["vllm-deepseek", "sglang-mistral4", "vllm"])

@@ -86,33 +86,30 @@ def test_a_link_that_is_as_it_should_be_is_proved_by_what_nccl_chose() -> None:
     assert "whole frames reach spark-2 at 10.77.1.12" in found.lines["spark-1"]
 
 
+UNHEARD = {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"links__enp1s0f0np0": None},
-            "spark-2: there is no interface enp1s0f0np0: DGX OS hides a ConnectX port while",
-        ),
+        ({"links__enp1s0f0np0": None}, "spark-2: there is no interface enp1s0f0np0: DGX OS hides"),
         ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
-        (
-            {"links__enP2p1s0f0np0__mtu": 1500},
-            "spark-2: enP2p1s0f0np0 has MTU 1500 instead of 9000.",
-        ),
+        ({"links__enP2p1s0f0np0__mtu": 1500}, "spark-2: enP2p1s0f0np0 has MTU 1500 instead of"),
         (
             {"links__enp1s0f0np0__rdma": None},
-            "spark-2: enp1s0f0np0 is to have the RDMA device rocep1s0f0; found none.",
+            "spark-2: enp1s0f0np0 is to have the RDMA device",
         ),
         (
             {"links__enp1s0f0np0__rdma__state": "DOWN"},
-            "spark-2: the RDMA device rocep1s0f0 of enp1s0f0np0 is DOWN.",
+            "spark-2: the RDMA device rocep1s0f0 of",
         ),
         (
-            {"peers": {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}},
-            "spark-2: no whole frame reaches spark-1 at 10.77.1.11 and comes back: 100% packet",
+            {"peers": UNHEARD},
+            "spark-2: no whole frame reaches spark-1 at 10.77.1.11",
         ),
         (
             {"nccl__network": "Socket"},
-            "spark-2: NCCL chose Socket and not IB for vllm-glm.service.",
+            "spark-2: NCCL chose Socket and not IB for",
         ),
         ({"links__enp1s0f0np0__speed": 100000}, "links of different speeds: 100, 200 Gbit/s."),
     ],

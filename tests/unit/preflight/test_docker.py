@@ -39,32 +39,22 @@ def ways(docker: dict[str, Any], **told: Any) -> list[Finding]:
 
 
 FAULT = {"fault": "Docker does not answer at /run/docker.sock: No such file or directory"}
+# A snap's daemon has the host's socket; the client of units it has not.
+SNAPS = {"root": "/var/snap/docker/common/var-lib-docker"}
+BROKEN = "error initializing buildkit: invalid database"
 
 
 @pytest.mark.parametrize(
     ("docker", "told", "message", "remedy"),
     [
-        # A snap's daemon has the host's socket; the client of units it has not.
-        (
-            {"root": "/var/snap/docker/common/var-lib-docker"},
-            {"client": False},
-            "Docker is a snap here",
-            "`sudo snap disable docker`",
-        ),
+        (SNAPS, {"client": False}, "Docker is a snap here", "`sudo snap disable docker`"),
         ({}, {"snap": True}, "Docker is a snap here", "docker-ce"),
         ({}, {"client": False}, "there is no /usr/bin/docker, by which units start", "docker-ce"),
         (
-            FAULT,
-            {"rootless": ["1000"]},
-            "a rootless one answers, of the account 1000",
+            *(FAULT, {"rootless": ["1000"]}, "a rootless one answers, of the account 1000"),
             "`systemctl --user disable --now docker`",
         ),
-        (
-            FAULT,
-            {"said": "error initializing buildkit: invalid database"},
-            "it said: error initializing buildkit: invalid database",
-            "/var/lib/docker/buildkit.broken",
-        ),
+        (FAULT, {"said": BROKEN}, f"it said: {BROKEN}", "/var/lib/docker/buildkit.broken"),
     ],
 )
 def test_a_docker_that_units_cannot_use_is_refused(
