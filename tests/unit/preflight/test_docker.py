@@ -8,14 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from preflighted import findings
 
-from lockstep import preflight
 from lockstep.core.findings import Finding
 
-PLAN = spark()
-PINS = pins_for(PLAN)
-NOW = 1_795_000_000.0
 DRIVER = "580.95.05"
 ETC, RUN = "/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"
 HOOK, CDI_HOOK, DEVICE = "nvidia-container-runtime-hook", "nvidia-cdi-hook", "nvidia.com/gpu=all"
@@ -23,19 +19,12 @@ REFRESH = "sudo systemctl restart nvidia-cdi-refresh"
 
 
 def found(**docker: Any) -> list[Finding]:
-    facts = healthy(PLAN, NOW)
-    return preflight.findings(
-        PLAN, PINS, {**facts, "docker": {**facts["docker"], **docker}}, now=NOW
-    )
+    return findings(docker=docker)
 
 
 def ways(docker: dict[str, Any], **told: Any) -> list[Finding]:
-    facts = healthy(PLAN, NOW)
-    facts["docker_ways"] |= told
-    facts["disks"] |= {docker["root"]: facts["disks"]["/var/lib"]} if "root" in docker else {}
-    return preflight.findings(
-        PLAN, PINS, {**facts, "docker": {**facts["docker"], **docker}}, now=NOW
-    )
+    disks = {docker["root"]: {"device": 1, "free": 10**13}} if "root" in docker else {}
+    return findings(docker=docker, docker_ways=told, disks=disks)
 
 
 FAULT = {"fault": "Docker does not answer at /run/docker.sock: No such file or directory"}

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import spark
+from preflighted import findings
 
-from lockstep import preflight
 from lockstep.core.errors import CatalogueError
 from lockstep.core.findings import Finding
 from lockstep.inventory.cluster_join import joined
@@ -119,18 +119,8 @@ def test_a_wrong_entry_is_named(
 
 
 def test_preflight_looks_into_the_list_of_drivers() -> None:
-    plan = spark()
-    facts = healthy(plan, 1000.0)
-    facts["gpu"]["driver_version"] = "580.159.03"
-    found = preflight.findings(plan, pins_for(plan), facts, now=1000.0)
+    found = findings(gpu={"driver_version": "580.159.03"})
     assert [item.code for item in found] == ["driver-version"]
-
-
-def seen(plan: HostPlan, **facts: Any) -> list[Finding]:
-    answer = healthy(plan, 1000.0)
-    answer["kernel"] |= facts
-    answer["lacking"] = []
-    return preflight.findings(plan, pins_for(plan), answer, now=1000.0)
 
 
 def member(number: int, **data: Any) -> HostPlan:
@@ -146,5 +136,6 @@ def member(number: int, **data: Any) -> HostPlan:
 
 def test_preflight_refuses_members_of_clusters_with_rdma_and_no_other_host() -> None:
     plan = next(iter(joined([member(1), member(2)], "the inventory")))
-    assert [item.severity for item in seen(plan, release="7.0.0-1019-nvidia")] == ["error"]
-    assert [item.severity for item in seen(spark(), release="7.0.0-1019-nvidia")] == ["warning"]
+    for host, severity in ((plan, "error"), (spark(), "warning")):
+        found = findings(host, kernel={"release": "7.0.0-1019-nvidia"}, lacking=[])
+        assert [item.severity for item in found] == [severity]

@@ -6,10 +6,11 @@ import datetime
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import pins_for, spark
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.x509 import CertificateBuilder, Name, random_serial_number
+from preflighted import findings
 
 from lockstep import preflight
 from lockstep.core.findings import Finding
@@ -23,10 +24,7 @@ def plan(tls: object, *names: str) -> Any:
 
 
 def found(**facts: object) -> list[Finding]:
-    this = plan(YOURS)
-    answer = healthy(this, 1000.0)
-    answer["tls"] |= facts
-    return preflight.findings(this, pins_for(this), answer, now=1000.0)
+    return findings(plan(YOURS), tls=facts)
 
 
 @pytest.mark.parametrize(
