@@ -15,8 +15,6 @@ from fake_spark import HOSTS
 from forked_lockstep import lockstep
 from forked_pyinfra import pyinfra
 
-REPOSITORY = Path(__file__).parents[2]
-
 
 def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int = 2) -> str:
     """Write an inventory of Sparks in memory, with data of all or of each; its path.
@@ -56,8 +54,7 @@ class Site:
         self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
         self._state = repository / "state.json"
-        folders = (repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
-        self._path = os.pathsep.join(map(str, folders))
+        self._path = os.pathsep.join(map(str, (repository, Path(__file__).parent)))
 
     def deploy(
         self, *options: str, task: str = "deploy.py", **changes: Any

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_site import REPOSITORY, Site, inventory
+from a_copy import copied
+from a_site import Site, inventory
 from a_spark import pins_for, spark
 
 from lockstep.lock import lockfile
-
-PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a deploy reads, with an inventory of two Sparks in memory."""
-    folder = tmp_path_factory.mktemp("repository")
-    for part in PARTS:
-        source = REPOSITORY / part
-        if source.is_dir():
-            shutil.copytree(source, folder / part, symlinks=True)
-        else:
-            shutil.copy(source, folder / part)
-    (folder / "inventories").mkdir()
-    # Group data of its name are there.
-    (folder / "inventories/spark.py").touch()
+    folder = copied(tmp_path_factory.mktemp("repository"))
     inventory(folder, "site")
     lockfile.save(folder / "site.lock.yaml", pins_for(spark()))
     return folder

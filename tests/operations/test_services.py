@@ -177,7 +177,6 @@ WEBUI = generation(RUN.files("webui"), "open-webui.service")
 @pytest.mark.parametrize(
     ("state", "commands"),
     [
-        (unit(UnitFileState="enabled", generation=WEBUI), []),
         (
             unit(UnitFileState="enabled", ActiveState="failed", generation=""),
             [f"{JOB} start-open-webui -- systemctl start open-webui.service"],
@@ -185,18 +184,6 @@ WEBUI = generation(RUN.files("webui"), "open-webui.service")
         (
             unit(UnitFileState="disabled", generation=WEBUI),
             ["systemctl enable --quiet open-webui.service"],
-        ),
-        (
-            unit(LoadState="not-found", UnitFileState="", ActiveState="inactive", generation=""),
-            [
-                "systemctl daemon-reload",
-                "systemctl enable --quiet open-webui.service",
-                f"{JOB} start-open-webui -- systemctl start open-webui.service",
-            ],
-        ),
-        (
-            unit(UnitFileState="enabled", generation="0"),
-            [f"{JOB} restart-open-webui -- systemctl restart open-webui.service"],
         ),
     ],
 )

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
+from a_copy import copied
 from forked_pyinfra import pyinfra
 
 from lockstep.cli.main import main
@@ -26,7 +27,6 @@ from lockstep.inventory.settings import Settings
 REPOSITORY = Path(__file__).parents[3]
 CATALOGUE = REPOSITORY / "catalogue/recipes"
 PYINFRA = Path(sys.executable).with_name("pyinfra")
-PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 SHIPPED = "mistral-small-4-119b-nvfp4-vllm-fork"
@@ -230,25 +230,14 @@ defaults: {port: %d}
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a deploy reads."""
-    folder = tmp_path_factory.mktemp("whole")
-    for part in PARTS:
-        source = REPOSITORY / part
-        if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, folder / part, symlinks=True, ignore=ignored)
-        else:
-            shutil.copy(source, folder / part)
-    return folder
+    return copied(tmp_path_factory.mktemp("whole"), compiled=False)
 
 
 @pytest.fixture
 def repository(tmp_path: Path, whole: Path) -> Path:
     """The same files, to be damaged."""
     shutil.copytree(whole, tmp_path, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
-    for folder in ("inventories", "few"):
-        (tmp_path / folder).mkdir()
-    # Group data of its name are there.
-    (tmp_path / "inventories/spark.py").touch()
+    (tmp_path / "few").mkdir()
     for name, port in {"a": 8000, "b": 8001}.items():
         (tmp_path / f"few/{name}.yaml").write_text(RECIPE % port)
     return tmp_path
