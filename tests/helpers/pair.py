@@ -14,7 +14,11 @@ from lockstep.inventory.host import HostPlan
 from lockstep.units.all_files import artefacts
 
 TARGETS: dict[str, dict[str, Any]] = {
-    "qwen": {"recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3", "unit": "vllm-qwen36"},
+    "qwen": {
+        "recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
+        "unit": "vllm-qwen36",
+        "start_timeout_s": 600,
+    },
     # vLLM in a container, open to other machines.
     "deepseek": {
         "recipe": "deepseek-v4-flash-2x",
@@ -51,6 +55,7 @@ SITE: dict[str, Any] = {
         "no": "localhost,127.0.0.1,10.0.0.0/8,packages.example",
     },
     "gpu": {"max_clock_mhz": 2100},
+    "service_user": "engines",
 }
 
 
