@@ -15,14 +15,14 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 import forked_pyinfra
-from forks import forks, serve
+from forks import Forks, forks, serve
 
 
 def lockstep(
     *argv: str, folder: Path, environment: Mapping[str, str], path: str
 ) -> subprocess.CompletedProcess[str]:
     """`lockstep ARGV` in a folder, as a user types it, with this whole environment."""
-    run = forks(__file__, path).run
+    run = forks(__file__, path, others=(forked_pyinfra.of(path),)).run
     return run(["lockstep", *argv], environment, folder, limit_s=300)
 
 
@@ -32,8 +32,7 @@ class _Deploy:
     def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str], **_: Any) -> None:
         heard, answers = os.pipe()
         said, says = os.pipe()
-        servers = forks(forked_pyinfra.__file__, os.environ["PYTHONPATH"])
-        run = servers.start(["pyinfra", *argv[1:]], env, cwd, [heard, says, says])
+        run = deploys.start(["pyinfra", *argv[1:]], env, cwd, [heard, says, says])
         os.close(heard)
         os.close(says)
         self.stdin, self.stdout = os.fdopen(answers, "wb"), os.fdopen(said, "rb")
@@ -48,13 +47,14 @@ class _Deploy:
 
 
 def _import() -> None:
-    """Import all that a deploy does, and the process that its forks are of."""
+    """Import all that the command does."""
     for name in ("lockstep.cli.main", "lockstep.cli.deploy", "fake_spark"):
         importlib.import_module(name)
-    forks(forked_pyinfra.__file__, os.environ["PYTHONPATH"])
 
 
 if __name__ == "__main__":
+    #: Whose forks the deploys are.
+    deploys = Forks.asked_by(int(sys.argv[1]))
     serve(_import)
     from lockstep.cli.main import main
     from lockstep.deploy import child
