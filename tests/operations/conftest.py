@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_copy import copied
 from a_site import Site, inventory
 from a_spark import pins_for, spark
+from an_inventory import copied
 
 from lockstep.lock import lockfile
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
-from a_copy import copied
+from an_inventory import copied
 from forked_pyinfra import pyinfra
 
 from lockstep.cli.main import main

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_spark import pins_for, spark
-from preflighted import findings
+from a_spark import findings, pins_for, spark
 
 from lockstep import preflight
 from lockstep.core.findings import FATAL, Finding

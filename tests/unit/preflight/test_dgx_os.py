@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from a_snapshot import copied, host, judged, perfect
-from a_spark import spark
-from preflighted import findings
+from a_spark import findings, spark
 
 from lockstep.drift.report import Report
 from lockstep.onhost.facts import machine, reading

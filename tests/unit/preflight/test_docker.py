@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from preflighted import findings
+from a_spark import findings
 
 from lockstep.core.findings import Finding
 

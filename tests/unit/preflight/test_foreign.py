@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from a_spark import pins_for, spark
-from preflighted import findings
+from a_spark import findings, pins_for, spark
 
 from lockstep.core.findings import FATAL
 from lockstep.host.intended import Intended

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import spark
-from preflighted import findings
+from a_spark import findings, spark
 
 from lockstep.core.errors import CatalogueError
 from lockstep.core.findings import Finding

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from a_spark import GIB, spark
-from preflighted import findings
+from a_spark import GIB, findings, spark
 
 from group_data import all as group_data
 from lockstep.core.findings import Finding

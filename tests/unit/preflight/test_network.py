@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from a_spark import spark
-from preflighted import findings
+from a_spark import findings, spark
 
 from lockstep.core.findings import Finding
 from lockstep.inventory.cluster_join import joined

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_spark import spark
-from preflighted import findings
+from a_spark import findings, spark
 
 from lockstep.core.findings import FATAL
 

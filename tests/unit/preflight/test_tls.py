@@ -6,11 +6,10 @@ import datetime
 from typing import Any
 
 import pytest
-from a_spark import pins_for, spark
+from a_spark import findings, pins_for, spark
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.x509 import CertificateBuilder, Name, random_serial_number
-from preflighted import findings
 
 from lockstep import preflight
 from lockstep.core.findings import Finding
