@@ -143,14 +143,11 @@ models:
 """  # noqa: E501
 
 
-def test_the_record_is_written_sorted_and_one_thing_to_a_line(tmp_path: Path) -> None:
-    save(tmp_path / "lab.lock.yaml", PINS)
-    assert (tmp_path / "lab.lock.yaml").read_text() == TEXT
-
-
-def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
-    save(tmp_path / "pins" / "lab.lock.yaml", PINS)
-    assert load(tmp_path / "pins" / "lab.lock.yaml") == PINS
+def test_the_record_is_written_sorted_and_read_back_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pins" / "lab.lock.yaml"
+    save(path, PINS)
+    assert path.read_text() == TEXT
+    assert load(path) == PINS
 
 
 # Each example waits for the disk (fsync).
@@ -173,12 +170,9 @@ def test_any_name_survives_the_file(
     assert load(path) == Pins(git=git)
 
 
-def test_an_absent_record_is_an_empty_one(tmp_path: Path) -> None:
-    assert load(tmp_path / "none.yaml") == Pins()
-
-
-def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
+def test_an_absent_record_and_a_section_without_entries_are_empty(tmp_path: Path) -> None:
     path = tmp_path / "lab.lock.yaml"
+    assert load(path) == Pins()
     path.write_text("version: 1\npython:\ngit: {}\n")
     assert load(path) == Pins()
 
