@@ -12,13 +12,40 @@ from pathlib import Path
 from typing import Any
 
 from fake_spark import HOSTS
+from forked_lockstep import lockstep
 from forked_pyinfra import pyinfra
 
-REPOSITORY = Path(__file__).parents[2]
+
+def inventory(repository: Path, name: str, *data: Mapping[str, Any], count: int = 2) -> str:
+    """Write an inventory of Sparks in memory, with data of all or of each; its path.
+
+    It has the lock of `site`, if it does not name another.
+    """
+    every = data if len(data) > 1 else (data or ({},)) * count
+    hosts = [
+        (
+            f"@fake/spark{number}",
+            {
+                "operators": ("spark",),
+                "fabric_address": f"10.0.0.{number}",
+                "lock": "site.lock.yaml",
+                **more,
+            },
+        )
+        for number, more in enumerate(every, 1)
+    ]
+    path = f"inventories/{name}.py"
+    (repository / path).write_text(
+        "import fake_spark\n"
+        "from lockstep.deploy.checked import checked\n"
+        "fake_spark.install()\n"
+        f"{name} = checked(__file__, {hosts!r})\n"
+    )
+    return path
 
 
 class Site:
-    """Two Sparks; `document` is everything on them and what was run there."""
+    """Sparks; `document` is everything on them and what was run there."""
 
     def __init__(
         self, repository: Path, hosts: dict[str, Any], inventory: str = "inventories/site.py"
@@ -27,8 +54,7 @@ class Site:
         self.inventory = inventory
         self.document: dict[str, Any] = {"hosts": copy.deepcopy(hosts)}
         self._state = repository / "state.json"
-        folders = (repository, Path(__file__).parent, REPOSITORY / "tests/helpers")
-        self._path = os.pathsep.join(map(str, folders))
+        self._path = os.pathsep.join(map(str, (repository, Path(__file__).parent)))
 
     def deploy(
         self, *options: str, task: str = "deploy.py", **changes: Any
@@ -44,19 +70,28 @@ class Site:
         self.document = json.loads(self._state.read_text())
         return done
 
-    def quiet_deploy(self, *options: str, **changes: Any) -> subprocess.CompletedProcess[str]:
-        """`lockstep deploy -i INVENTORY`, where nobody watches and nobody can be asked."""
-        program = [sys.executable, "-m", "lockstep.cli.main", "deploy", "-i", self.inventory]
-        done = subprocess.run(
-            [*program, *options],
-            cwd=self.repository,
-            env=self._before(changes),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=900,
-            check=False,
-        )
+    def quiet_deploy(
+        self, *options: str, real: bool = False, **changes: Any
+    ) -> subprocess.CompletedProcess[str]:
+        """`lockstep deploy -i INVENTORY`, where nobody watches and nobody can be asked.
+
+        ``real`` has both programs start as a user's do: seconds of imports.
+        """
+        argv = ("deploy", "-i", self.inventory, *options)
+        environment = self._before(changes)
+        if real:
+            done = subprocess.run(
+                [sys.executable, "-m", "lockstep.cli.main", *argv],
+                cwd=self.repository,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=900,
+                check=False,
+            )
+        else:
+            done = lockstep(*argv, folder=self.repository, environment=environment, path=self._path)
         self.document = json.loads(self._state.read_text())
         return done
 

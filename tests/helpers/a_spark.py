@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import hashlib
 import runpy
+from collections.abc import Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lockstep import preflight
+from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan, models_of
 from lockstep.inventory.inventory_file import plan as plan_of
 from lockstep.lock.moving import (
@@ -182,3 +184,15 @@ def healthy(plan: HostPlan, now: float) -> dict[str, Any]:
         "time": now + 1.5,
         "tls": {"fault": "", "days": None},
     }
+
+
+def findings(plan: HostPlan | None = None, **facts: Any) -> list[Finding]:
+    """What preflight finds on such a Spark with these facts; of a mapping the rest stays."""
+    plan, now = plan or spark(), 1_795_000_000.0
+    return preflight.findings(plan, pins_for(plan), _with(healthy(plan, now), facts), now=now)
+
+
+def _with(facts: Any, changed: Any) -> Any:
+    if not isinstance(facts, Mapping) or not isinstance(changed, Mapping):
+        return changed
+    return {**facts, **{key: _with(facts.get(key), value) for key, value in changed.items()}}

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 
-from forks import Run, forks, serve
+from forks import Forks, Run, forks, serve
 
 _REPOSITORY = Path(__file__).parents[2]
 #: Where modules come from, if not from a copy of the repository.
@@ -28,7 +28,7 @@ def pyinfra(
     path: str = PATH,
 ) -> subprocess.CompletedProcess[str]:
     """`pyinfra ARGV` in a folder, as a user types it, with this whole environment."""
-    run = forks(__file__, path).run
+    run = of(path).run
     return run(["pyinfra", *argv], environment or os.environ, folder, limit_s=300)
 
 
@@ -36,7 +36,12 @@ def start(argv: Sequence[str], folder: Path, environment: Mapping[str, str], sai
     """Begin `pyinfra ARGV`; what it says goes to a descriptor, both streams."""
     with Path(os.devnull).open() as nothing:
         standard = [nothing.fileno(), said, said]
-        return forks(__file__, PATH).start(["pyinfra", *argv], environment, folder, standard)
+        return of(PATH).start(["pyinfra", *argv], environment, folder, standard)
+
+
+def of(path: str) -> Forks:
+    """The process that runs pyinfra with modules of this PYTHONPATH."""
+    return forks(__file__, path)
 
 
 #: What modules drew by chance as they were imported → the size asked for.
@@ -75,6 +80,9 @@ def _import() -> None:
     templates = importlib.import_module("lockstep.files.templating").environment()
     for name in templates.list_templates():
         templates.get_template(name)
+    # Nor are the catalogue and our programs read by each.
+    importlib.import_module("lockstep.fit.catalogue").load()
+    importlib.import_module("lockstep.files.programs").package()
     secrets.token_hex = token_hex
 
 

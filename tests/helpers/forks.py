@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import Self
 
 # gevent replaces these when pyinfra is imported: the process that is forked runs none of it.
 from os import fork, waitpid  # isort: skip
@@ -64,18 +65,32 @@ class Run:
 
 
 class Forks:
-    """A process that runs `program`, which calls `serve`; it ends with this one."""
+    """A process that runs `program`, which calls `serve`; it ends with this one.
 
-    def __init__(self, program: str, path: str, *options: str) -> None:
+    `program` gets a descriptor for each of `others`, whom it may ask, too (`asked_by`).
+    """
+
+    def __init__(
+        self, program: str, path: str, *options: str, others: Sequence[Forks] = ()
+    ) -> None:
         self._asking, asked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        given = [other._asking.fileno() for other in others]
         with asked:
             self._process = subprocess.Popen(
-                [sys.executable, *options, program],
+                [sys.executable, *options, program, *map(str, given)],
+                pass_fds=given,
                 cwd="/",
                 env={**os.environ, "PYTHONPATH": path},
                 stdin=asked,
                 start_new_session=True,
             )
+
+    @classmethod
+    def asked_by(cls, descriptor: int) -> Self:
+        """One of another process, which gave this descriptor."""
+        forks = cls.__new__(cls)
+        forks._asking = socket.socket(fileno=descriptor)
+        return forks
 
     def start(
         self,
@@ -118,9 +133,9 @@ class Forks:
 
 
 @cache
-def forks(program: str, path: str, *options: str) -> Forks:
+def forks(program: str, path: str, *options: str, others: tuple[Forks, ...] = ()) -> Forks:
     """The one of this process for a program, a PYTHONPATH and options of Python."""
-    return Forks(program, path, *options)
+    return Forks(program, path, *options, others=others)
 
 
 def serve(prepare: Callable[[], None]) -> None:

@@ -22,5 +22,5 @@ def hosts(*monitoring: dict[str, Any], **data: Any) -> list[Intended]:
 
 
 def written(this: Intended, name: str) -> str:
-    """The text of a file; "" where it is not written."""
-    return next((file.text for file in this.all_files if file.path.endswith(f"/{name}")), "")
+    """The text of a file by its name or whole path; "" where it is not written."""
+    return next((each.text for each in this.all_files if f"/{each.path}".endswith(f"/{name}")), "")

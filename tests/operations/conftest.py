@@ -2,48 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from a_site import REPOSITORY, Site
+from a_site import Site, inventory
 from a_spark import pins_for, spark
+from an_inventory import copied
 
 from lockstep.lock import lockfile
-
-PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
-
-INVENTORY = """\
-import fake_spark
-from lockstep.deploy.checked import checked
-fake_spark.install()
-site = checked(
-    __file__,
-    [
-        (name, {"operators": ("spark",), "fabric_address": f"10.0.0.{number}"})
-        for number, name in enumerate(fake_spark.HOSTS, 1)
-    ],
-)
-"""
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a deploy reads, with an inventory of two Sparks in memory."""
-    folder = tmp_path_factory.mktemp("repository")
-    for part in PARTS:
-        source = REPOSITORY / part
-        if source.is_dir():
-            shutil.copytree(source, folder / part, symlinks=True)
-        else:
-            shutil.copy(source, folder / part)
-    (folder / "inventories").mkdir()
-    # Group data of its name are there.
-    (folder / "inventories/spark.py").touch()
-    (folder / "inventories/site.py").write_text(INVENTORY)
+    folder = copied(tmp_path_factory.mktemp("repository"))
+    inventory(folder, "site")
     lockfile.save(folder / "site.lock.yaml", pins_for(spark()))
     return folder
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from a_site import Site
+from a_site import Site, inventory
 from fake_spark import HOSTS
 
 from lockstep.units.backup_twin import CLOSED, DOOR, PRIVATE, UNIT, WAY, door_path, public_path
@@ -14,13 +16,10 @@ PROGRAM = "/usr/bin/python3 /usr/local/lib/lockstep backup-key"
 
 
 @pytest.fixture(scope="session")
-def twins(repository: Site) -> Site:
+def twins(repository: Path) -> Site:
     """Two hosts that keep each other's backups, after their first deploy."""
-    path = repository / "inventories/twins.py"
-    text = (repository / "inventories/site.py").read_text()
-    own = '{"lock": "site.lock.yaml", "backup": {"enabled": True, "to": ("twin",)}, '
-    path.write_text(text.replace("site = ", "twins = ").replace("{", own, 1))
-    site = Site(repository, {}, "inventories/twins.py")
+    backup = {"enabled": True, "to": ("twin",)}
+    site = Site(repository, {}, inventory(repository, "twins", {"backup": backup}))
     done = site.deploy("-vvv", "--diff", "--debug")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "private of" not in done.stdout + done.stderr
@@ -51,7 +50,7 @@ def test_each_makes_a_key_and_the_other_takes_its_public_half(twins: Site) -> No
 
 
 def test_the_second_deploy_changes_nothing_and_asks_once(twins: Site) -> None:
-    again = Site(twins.repository, twins.document["hosts"], "inventories/twins.py")
+    again = Site(twins.repository, twins.document["hosts"], twins.inventory)
     assert again.deploy().returncode == 0
     for host in HOSTS:
         assert again.changes(host) == []
@@ -59,7 +58,7 @@ def test_the_second_deploy_changes_nothing_and_asks_once(twins: Site) -> None:
 
 
 def test_a_wiped_host_s_new_key_is_taken_over(twins: Site) -> None:
-    again = Site(twins.repository, twins.document["hosts"], "inventories/twins.py")
+    again = Site(twins.repository, twins.document["hosts"], twins.inventory)
     first, second = HOSTS
     again.document["hosts"][first]["files"][public_path(first)]["text"] = "public of another"
     assert again.deploy().returncode == 0
@@ -67,7 +66,7 @@ def test_a_wiped_host_s_new_key_is_taken_over(twins: Site) -> None:
 
 
 def test_a_private_half_that_is_lost_is_made_anew_with_its_public_one(twins: Site) -> None:
-    again = Site(twins.repository, twins.document["hosts"], "inventories/twins.py")
+    again = Site(twins.repository, twins.document["hosts"], twins.inventory)
     first, second = HOSTS
     del again.document["hosts"][first]["files"][PRIVATE]
     again.document["hosts"][first]["files"][public_path(first)]["text"] = "public of before"
@@ -92,7 +91,7 @@ def test_out_of_the_inventory_the_door_the_keys_and_the_account_go(twins: Site) 
 
 
 def test_without_its_twin_a_first_deploy_is_refused_before_anything_is_touched(twins: Site) -> None:
-    alone = Site(twins.repository, {}, "inventories/twins.py")
+    alone = Site(twins.repository, {}, twins.inventory)
     done = alone.deploy("--limit", HOSTS[0])
     assert done.returncode == 1
     assert done.stderr.count("key-elsewhere") == 2

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-import runpy
 from pathlib import Path
 
 import pytest
-from a_site import Site
+from a_site import Site, inventory
 from a_spark import pins_for, spark
 from fake_spark import HOSTS
 
+from group_data import all as all_hosts
 from lockstep.lock import lockfile
 
 pytestmark = pytest.mark.slow
@@ -22,44 +22,32 @@ ROLLOUT, SWITCH = f"{PROGRAMS} rollout", f"{PROGRAMS} switch"
 DOWN = f"job cluster-down: {SWITCH} none --wait"
 UP = f"job cluster-up: {ROLLOUT} up both"
 TAKEN = f"/usr/bin/python3 /usr/local/lib/lockstep make-secrets --take {KEY}"
-DATA = """\
-{
-    "operators": ("spark",),
-    "targets": {
-        **targets,
-        "both": {
-            "recipe": "deepseek-v4-flash-2x",
-            "unit": "vllm-both",
-            "port": 30009,
-            "cluster": "pair",
-        },
-    },
-    "clusters": {"pair": {"hosts": fake_spark.HOSTS}},
-    "fabric_address": f"10.0.0.{number}",
-    "fabric": {"interfaces": {"enp1s0f0np0": f"10.0.0.{number}/24"}},
-}"""
-INVENTORY = f"""\
-import fake_spark
-from group_data.all import targets
-from lockstep.deploy.checked import checked
-fake_spark.install()
-duo = checked(
-    __file__, [(name, {DATA}) for number, name in enumerate(fake_spark.HOSTS, 1)]
-)
-"""
+
+
+BOTH = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-both", "port": 30009}
+
+
+def duo_inventory(repository: Path, **more: object) -> str:
+    """A pair with one model of both, of which the inventory says this besides."""
+    both = {**BOTH, "cluster": "pair", **more}
+    data = {
+        "lock": "duo.lock.yaml",
+        "targets": {**all_hosts.targets, "both": both},
+        "clusters": {"pair": {"hosts": HOSTS}},
+    }
+    each = [
+        {**data, "fabric": {"interfaces": {"enp1s0f0np0": f"10.0.0.{number}/24"}}}
+        for number in (1, 2)
+    ]
+    return inventory(repository, "duo", *each)
 
 
 @pytest.fixture(scope="session")
 def duo(repository: Path) -> Site:
     """A pair after its first deploy."""
-    path = repository / "inventories/duo.py"
-    path.write_text(INVENTORY)
-    both = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-both", "port": 30009}
-    targets = runpy.run_path(str(repository / "group_data/all.py"))["targets"]
-    lockfile.save(
-        path.parents[1] / "duo.lock.yaml", pins_for(spark(targets={**targets, "both": both}))
-    )
-    site = Site(repository, {}, "inventories/duo.py")
+    targets = {**all_hosts.targets, "both": BOTH}
+    lockfile.save(repository / "duo.lock.yaml", pins_for(spark(targets=targets)))
+    site = Site(repository, {}, duo_inventory(repository))
     done = site.deploy()
     assert done.returncode == 0, done.stdout + done.stderr
     site.first_output = done.stdout + done.stderr  # type: ignore[attr-defined]
@@ -69,7 +57,7 @@ def duo(repository: Path) -> Site:
 @pytest.fixture
 def again(duo: Site) -> Site:
     """The same pair, to be changed."""
-    return Site(duo.repository, duo.document["hosts"], "inventories/duo.py")
+    return Site(duo.repository, duo.document["hosts"], duo.inventory)
 
 
 def key(site: Site, host: str) -> str:
@@ -203,15 +191,13 @@ def test_the_members_of_this_run_start_it_when_rank_0_is_left_out(again: Site) -
 
 
 def test_with_a_floor_rank_0_measures_before_and_after(again: Site) -> None:
-    path = again.repository / again.inventory
-    plain, cluster = path.read_text(), '"cluster": "pair"'
-    path.write_text(plain.replace(cluster, f'"floor": {{"not_below": "90 %"}}, {cluster}'))
     first, second = HOSTS
     outdated(again)
+    duo_inventory(again.repository, floor={"not_below": "90 %"})
     try:
         done = again.deploy()
     finally:
-        path.write_text(plain)
+        duo_inventory(again.repository)
     assert done.returncode == 0, done.stdout + done.stderr
     floor = "/usr/bin/python3 /usr/local/lib/lockstep floor"
     *before, up, _, last = again.changes(first)

@@ -48,29 +48,6 @@ def checked(host: Host) -> list[str]:
     return run("engine.checked", host)
 
 
-def test_a_host_is_asked_once_as_long_as_nothing_changes_its_engine() -> None:
-    host = Host({"environments": WHOLE})
-    for stage in ("pytorch", "vllm", "flashinfer"):
-        run("engine.built", host, stage=stage)
-    run("engine.activated", host)
-    assert host.asked == ["environments"]
-
-
-def test_one_hosts_answer_is_not_anothers_and_what_cannot_be_asked_is_asked_again() -> None:
-    silent, other = Host({"environments": None}), Host({"environments": EMPTY})
-    assert checked(silent) == []
-    assert checked(other) == CHECK
-    silent.facts["environments"] = EMPTY
-    assert checked(silent) == CHECK
-
-
-@pytest.mark.parametrize("stage", ["pytorch", "vllm", "flashinfer"])
-def test_a_stage_that_is_complete_is_left_alone(stage: str) -> None:
-    host = Host({"environments": WHOLE})
-    assert run("engine.built", host, stage=stage) == []
-    assert host.nooped == [f"{stage}: the environment {SPEC['id']} is complete"]
-
-
 @pytest.mark.parametrize(
     ("stage", "why"),
     [

@@ -68,13 +68,6 @@ def shown(host: Host) -> list[str]:
 def test_what_is_missing_is_brought_about(change: dict[str, Any], expected: list[str]) -> None:
     host = reached({**GOOD, **change})
     assert shown(host) == expected
-    assert host.nooped == []
-
-
-def test_a_second_run_has_nothing_to_do() -> None:
-    host = reached(GOOD)
-    assert shown(host) == []
-    assert host.nooped == ["the firewall is in force"]
 
 
 def logged_in(host: Host) -> bool:

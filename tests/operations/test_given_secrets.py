@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_site import Site
+from a_site import Site, inventory
 from fake_spark import HOSTS
 
 pytestmark = pytest.mark.slow
@@ -23,11 +23,8 @@ def site(repository: Path, whole: Any, tmp_path: Path) -> Site:
     program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\n. {tmp_path}/secret\n")
     program.chmod(0o755)
     (tmp_path / "secret").write_text(f"echo {SECRET}\n")
-    inventory = repository / "inventories/secretive.py"
-    text = (repository / "inventories/site.py").read_text()
-    own = f'{{"lock": "site.lock.yaml", "hub_token": {{"command": ({str(program)!r},)}}, '
-    inventory.write_text(text.replace("site = ", "secretive = ").replace("{", own, 1))
-    return Site(repository, whole, "inventories/secretive.py")
+    token = {"hub_token": {"command": (str(program),)}}
+    return Site(repository, whole, inventory(repository, "secretive", token))
 
 
 def token(site: Site, host: str) -> Any:
@@ -92,17 +89,17 @@ def test_one_that_was_put_there_by_hand_stays_where_the_inventory_names_none(
 
 def test_a_login_is_in_private_files_alone(site: Site, tmp_path: Path, repository: Path) -> None:
     (tmp_path / "secret").write_text("echo anna:g@heim/4711\n")
-    inventory = repository / "inventories/secretive.py"
-    server = "http://index.lan:3141"
-    own = f'"sources": {{"python_index": "{server}/simple"}}, "logins": {{"{server}":'
-    text = inventory.read_text().replace('"hub_token":', own).replace("',)},", "',)}},")
-    inventory.write_text(text)
+    server, login = "http://index.lan:3141", {"command": (str(tmp_path / "op"),)}
+    own = {"sources": {"python_index": f"{server}/simple"}, "logins": {server: login}}
+    inventory(repository, "secretive", own)
     done = site.deploy("-vvv", "--diff", "--debug")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "runs").read_text() == "run\n"
     files = site.document["hosts"][HOSTS[0]]["files"]
-    login = "http://anna:g%40heim%2F4711@index.lan:3141/simple"
-    assert login in files["/etc/lockstep/tools.env"]["text"]
+    assert (
+        "http://anna:g%40heim%2F4711@index.lan:3141/simple"
+        in files["/etc/lockstep/tools.env"]["text"]
+    )
     for word in ("heim", "4711@"):
         holders = {path for path, file in files.items() if word in (file["text"] or "")}
         assert holders and {files[path]["mode"] for path in holders} <= {"0600", "0640"}

@@ -61,6 +61,7 @@ def test_a_deploy_that_changes_nothing_names_no_operation(converged: Site) -> No
     assert len(done.stderr.splitlines()) <= 24
     dry = converged.deploy("--dry")
     assert rows(dry, "Detected changes") == [["None."]]
+    assert converged.ran() == ["? all"]
 
 
 @pytest.mark.slow

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from a_host import Host, deploying
-from a_site import Site
+from a_site import Site, inventory
 from fake_spark import HOSTS, WIPED
 from pyinfra.context import ctx_host
 
@@ -32,15 +31,9 @@ def hosts(foreign: dict[str, str]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def adopting(repository: Path) -> Iterator[str]:
+def adopting(repository: Path) -> str:
     """An inventory that takes over all that the first Spark has."""
-    text = (repository / "inventories/site.py").read_text()
-    data = json.dumps(list(FOREIGN))
-    path = repository / "inventories/adopting.py"
-    text = text.replace("site = ", "adopting = ").replace('{"op', f'{{"adopt": {data}, "op')
-    path.write_text(text.replace('"fabric_address"', '"lock": "site.lock.yaml", "fabric_address"'))
-    yield "inventories/adopting.py"
-    path.unlink()
+    return inventory(repository, "adopting", {"adopt": tuple(FOREIGN)})
 
 
 @pytest.mark.slow

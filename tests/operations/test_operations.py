@@ -1,4 +1,6 @@
-"""Each operation against canned facts: one YAML file per operation, one entry per case.
+"""What operations do where something differs: one YAML file per operation, one entry per case.
+
+That they do nothing on a host that is as it should be, a second deploy shows (test_whole_deploy).
 
 CASE:
   kwargs: arguments of the operation

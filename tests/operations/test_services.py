@@ -11,7 +11,7 @@ import pytest
 from a_host import Host, run
 from a_spark import pins_for, spark
 
-from lockstep.deploy.questions import JOB_UNITS, questions
+from lockstep.deploy.questions import JOB_UNITS
 from lockstep.files.managed_file import AGENT_UNIT, API_KEY, PROGRAMS
 from lockstep.files.programs import programs
 from lockstep.host.intended import Intended
@@ -53,6 +53,12 @@ def unit(**state: Any) -> dict[str, Any]:
     }
 
 
+def in_force(stage: str, states: dict[str, Any], **named: list[str]) -> tuple[list[Any], Host]:
+    """What is done about units in these states; ``named`` are the operation's other lists."""
+    host = Host({"environments": ENGINES, "units": states})
+    return run("services.in_force", host, units=list(states), stage=stage, **named), host
+
+
 def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
     job = "lockstep-job-rollout.service"
     for state, commands in (("failed", [f"systemctl reset-failed {job}"]), ("active", [])):
@@ -60,22 +66,11 @@ def test_a_rollout_that_failed_is_forgotten_when_all_is_in_force() -> None:
         host = Host({"environments": ENGINES, "units": states})
         given = {"units": ["vllm.service"], "stage": "services", "settled": [job]}
         assert run("services.in_force", host, **given) == commands
-        assert bool(host.nooped) == (state == "active")
 
 
-def test_failures_of_every_stage_of_an_engine_are_forgotten() -> None:
+def test_failures_of_every_job_are_forgotten() -> None:
     wanted = {f"lockstep-job-engine-{stage}.service" for stage in engine_build.STAGES}
-    assert len(wanted) == 5 and wanted < set(JOB_UNITS)
-
-
-def test_a_recipe_that_an_image_refused_is_forgotten_with_its_target() -> None:
-    assert "lockstep-job-image-check.service" in JOB_UNITS
-
-
-def in_force(state: dict[str, Any]) -> tuple[list[Any], Host]:
-    host = Host({"environments": ENGINES, "units": {"vllm.service": state}})
-    commands = run("services.in_force", host, units=["vllm.service"], stage="services")
-    return commands, host
+    assert {*wanted, "lockstep-job-image-check.service"} < set(JOB_UNITS)
 
 
 def test_the_read_back_asks_systemd_what_it_holds() -> None:
@@ -119,9 +114,8 @@ RELOAD = ["systemctl daemon-reload"]
 def test_a_restart_that_is_due_is_read_from_the_unit(
     state: dict[str, Any], commands: list[str]
 ) -> None:
-    found, host = in_force(state)
+    found, host = in_force("services", {"vllm.service": state})
     assert found == commands
-    assert host.nooped == ([] if commands else ["running units are up to date"])
     assert host.logged == (["restart vllm.service"] if RESTART[0] in commands else [])
 
 
@@ -139,11 +133,6 @@ def test_systemd_reads_every_unit_that_a_stage_wrote(name: str, commands: list[s
     states = {name: unit(NeedDaemonReload="yes")}
     host = Host({"environments": ENGINES, "units": states})
     assert run("services.in_force", host, units=[], stage="switch") == commands
-
-
-def test_a_deploy_asks_systemd_about_every_unit_that_it_writes() -> None:
-    asked = questions(RUN)["units"]
-    assert RUN.unit_files and set(RUN.unit_files) <= set(asked)
 
 
 GATEWAY = generation(RUN.files("gateway"), "lockstep-gateway.service")
@@ -179,8 +168,7 @@ def test_the_gateway_s_ports_are_opened_anew_only_where_they_change(
 ) -> None:
     names = ["lockstep-gateway.socket", "lockstep-gateway.service"]
     states = dict(zip(names, ({**_SOCKET, **socket}, {**_SERVICE, **service}), strict=True))
-    host = Host({"environments": ENGINES, "units": states})
-    assert run("services.in_force", host, units=names, stage="gateway", enabled=names) == commands
+    assert in_force("gateway", states, enabled=names)[0] == commands
 
 
 WEBUI = generation(RUN.files("webui"), "open-webui.service")
@@ -189,7 +177,6 @@ WEBUI = generation(RUN.files("webui"), "open-webui.service")
 @pytest.mark.parametrize(
     ("state", "commands"),
     [
-        (unit(UnitFileState="enabled", generation=WEBUI), []),
         (
             unit(UnitFileState="enabled", ActiveState="failed", generation=""),
             [f"{JOB} start-open-webui -- systemctl start open-webui.service"],
@@ -198,24 +185,11 @@ WEBUI = generation(RUN.files("webui"), "open-webui.service")
             unit(UnitFileState="disabled", generation=WEBUI),
             ["systemctl enable --quiet open-webui.service"],
         ),
-        (
-            unit(LoadState="not-found", UnitFileState="", ActiveState="inactive", generation=""),
-            [
-                "systemctl daemon-reload",
-                "systemctl enable --quiet open-webui.service",
-                f"{JOB} start-open-webui -- systemctl start open-webui.service",
-            ],
-        ),
-        (
-            unit(UnitFileState="enabled", generation="0"),
-            [f"{JOB} restart-open-webui -- systemctl restart open-webui.service"],
-        ),
     ],
 )
 def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[str]) -> None:
-    host = Host({"environments": ENGINES, "units": {"open-webui.service": state}})
-    names = ["open-webui.service"]
-    assert run("services.in_force", host, units=names, stage="webui", enabled=names) == commands
+    name = "open-webui.service"
+    assert in_force("webui", {name: state}, enabled=[name])[0] == commands
 
 
 @pytest.mark.parametrize(
@@ -234,71 +208,42 @@ def test_open_webui_is_enabled_and_runs(state: dict[str, Any], commands: list[st
 def test_a_unit_of_the_next_boot_is_enabled_and_left_alone(
     state: dict[str, Any], commands: list[str]
 ) -> None:
-    host = Host({"environments": ENGINES, "units": {boots.UNIT: unit(**state)}})
-    names = [boots.UNIT]
-    given = {"units": names, "stage": "switch", "next_boot": names}
-    assert run("services.in_force", host, **given) == commands
+    found, _ = in_force("switch", {boots.UNIT: unit(**state)}, next_boot=[boots.UNIT])
+    assert found == commands
 
 
-def test_units_are_written_with_the_version_that_the_engine_reported() -> None:
-    host = Host({"environments": ENGINES, "files": dict.fromkeys(RUN.paths)})
-    [command] = run("services.written", host, stage="services")
-    paths = [file["path"] for file in command["files"]]
-    assert paths == [
-        "/etc/lockstep/targets.json",
-        "/data/scripts/vllm/qwen36-launch.sh",
-        "/data/scripts/llm/sglang-mistral4-launch.sh",
-        "/data/scripts/llm/sglang-mistral4-launch-fallback.sh",
-        "/etc/systemd/system/vllm-qwen36.service",
-        "/etc/systemd/system/sglang-mistral4.service",
-        "/etc/systemd/system/sglang-mistral4-fallback.service",
-        "/etc/systemd/system/vllm.service",
-        "/etc/lockstep/served-weights.json",
-    ]
+LEFT = f"{PROGRAMS}/lockstep/onhost/engines/left.py"
+AGENT = f"/etc/systemd/system/{AGENT_UNIT}"
+OLD, SCRIPT = "/etc/systemd/system/vllm-old.service", "/data/scripts/llm/old-launch.sh"
 
 
-def test_what_no_target_asks_for_any_more_is_stopped_and_removed() -> None:
-    old = "/etc/systemd/system/vllm-old.service"
-    script = "/data/scripts/llm/old-launch.sh"
-    ours = "/etc/systemd/system/vllm.service"
-    host = Host({"files.marked": [script, ours, old]})
+@pytest.mark.parametrize(
+    ("left", "gone", "ended"),
+    [
+        ([SCRIPT, OLD], [SCRIPT, OLD], ["vllm-old.service"]),
+        # Left where engines are found by their folder, it would still be one.
+        ([LEFT], [LEFT], []),
+        # Without its agent nothing is known of a cluster either.
+        ([AGENT], [AGENT, *RECORDS], [AGENT_UNIT]),
+        ([API_KEY], [API_KEY], []),
+    ],
+    ids=["a target", "a program", "a cluster", "the API key"],
+)
+def test_what_nothing_asks_for_any_more_is_ended_and_removed(
+    left: list[str], gone: list[str], ended: list[str]
+) -> None:
+    ours = ["/etc/systemd/system/vllm.service", *(file.path for file in programs())]
+    assert run("services.forgotten", Host({"files.marked": ours})) == []
+    host = Host({"files.marked": [*ours, *left]})
     assert run("services.forgotten", host) == [
-        "systemctl disable --now --quiet vllm-old.service",
-        {"remove": [script, old]},
+        *(f"systemctl disable --now --quiet {name}" for name in ended),
+        {"remove": gone},
         "systemctl daemon-reload",
     ]
-    assert host.logged == [
-        f"{script} is of an earlier deploy: removed",
-        f"{old} is of an earlier deploy: removed",
-    ]
+    assert host.logged == [f"{path} is of an earlier deploy: removed" for path in left]
 
 
-def test_a_module_of_an_earlier_lockstep_is_removed_and_all_others_stay() -> None:
-    """Left where engines are found by their folder, it would still be one."""
-    left = f"{PROGRAMS}/lockstep/onhost/engines/left.py"
-    host = Host({"files.marked": [left, *(file.path for file in programs())]})
-    assert run("services.forgotten", host) == [{"remove": [left]}, "systemctl daemon-reload"]
-
-
-def test_without_its_agent_nothing_is_known_of_a_cluster_either() -> None:
-    agent = f"/etc/systemd/system/{AGENT_UNIT}"
-    host = Host({"files.marked": [agent]})
-    assert run("services.forgotten", host) == [
-        f"systemctl disable --now --quiet {AGENT_UNIT}",
-        {"remove": [agent, *RECORDS]},
-        "systemctl daemon-reload",
-    ]
-
-
-def test_nothing_is_forgotten_when_all_is_asked_for() -> None:
-    host = Host({"files.marked": ["/etc/systemd/system/vllm.service"]})
-    assert run("services.forgotten", host) == []
-    assert host.nooped == ["nothing of an earlier deploy is left over"]
-
-
-def test_the_api_key_goes_with_the_last_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    closed = Host({"files.marked": [API_KEY]})
-    assert run("services.forgotten", closed) == [{"remove": [API_KEY]}, "systemctl daemon-reload"]
+def test_the_api_key_stays_for_an_open_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     qwen = {**PLAN.settings.targets, "qwen": replace(PLAN.settings.targets["qwen"], bind="0.0.0.0")}
     plan = spark(targets={name: asdict(target) for name, target in qwen.items()})
     monkeypatch.setitem(tasks_run._runs, "spark1", Intended(plan, pins_for(plan)))

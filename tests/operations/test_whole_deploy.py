@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import replace
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_site import Site
+from a_site import Site, inventory
 from fake_spark import HOSTS
 
 from lockstep.lock import lockfile
@@ -76,13 +75,6 @@ def test_the_second_run_changes_nothing_and_asks_once(converged: Site, whole: An
     assert converged.document["hosts"] == whole
 
 
-def test_a_dry_run_of_a_converged_host_proposes_nothing(converged: Site) -> None:
-    done = converged.deploy("--dry", "--json")
-    plan = json.loads(done.stdout[: done.stdout.rindex("}") + 1])["plan"]
-    assert [step["name"] for step in plan if step["hosts_with_change"]] == []
-    assert converged.ran() == ["? all"]
-
-
 @pytest.mark.parametrize("cut", [12, 31, 58])
 def test_a_run_that_is_cut_off_is_finished_by_the_next(wiped: Site, whole: Any, cut: int) -> None:
     assert wiped.deploy(cut=cut).returncode == 137
@@ -121,11 +113,6 @@ def test_hosts_of_one_cloned_image_are_refused_before_any_change_on_any(wiped: S
 def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts(
     wiped: Site,
 ) -> None:
-    inventory = wiped.repository / "inventories/adopting.py"
-    site = (wiped.repository / wiped.inventory).read_text()
-    adopt = '"adopt": ("container open-webui", "volume open-webui")'
-    own = f'{{"lock": "site.lock.yaml", {adopt}, "operators"'
-    inventory.write_text(site.replace('{"operators"', own))
     playbook = {"open-webui": {"id": "0", "ports": [8080]}}
     foreign = {"containers": playbook, "volumes": ["open-webui"]}
     fails = {HOSTS[0]: {"foreign": foreign}}
@@ -133,7 +120,8 @@ def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts
     assert refused.returncode == 1
     assert refused.stderr.count("not-ours") == 2
     assert wiped.ran(HOSTS[0]) == wiped.ran(HOSTS[1]) == ["? all"]
-    wiped.inventory = "inventories/adopting.py"
+    adopt = {"adopt": ("container open-webui", "volume open-webui")}
+    wiped.inventory = inventory(wiped.repository, "taking", adopt)
     done = wiped.deploy(fails=fails)
     assert done.returncode == 0
     changes = wiped.changes(HOSTS[0])
@@ -149,11 +137,7 @@ def test_a_container_that_the_inventory_takes_over_is_removed_before_ours_starts
 def test_a_finding_of_preflight_that_the_inventory_waives_is_shown_and_stops_nothing(
     wiped: Site,
 ) -> None:
-    inventory = wiped.repository / "inventories/waiving.py"
-    site = (wiped.repository / wiped.inventory).read_text()
-    own = '{"lock": "site.lock.yaml", "waive": ("dgx-os",) if number == 1 else (), "operators"'
-    inventory.write_text(site.replace('{"operators"', own))
-    wiped.inventory = "inventories/waiving.py"
+    wiped.inventory = inventory(wiped.repository, "waiving", {"waive": ("dgx-os",)}, {})
     bare = {"facts": {"dgx": {}}}
     done = wiped.deploy(fails={HOSTS[0]: bare})
     assert done.returncode == 0
@@ -215,11 +199,7 @@ def test_boot_links_are_removed_and_said(converged: Site) -> None:
 
 
 def test_what_a_killed_deploy_left_open_is_ended(wiped: Site) -> None:
-    inventory = wiped.repository / "inventories/alone.py"
-    site = (wiped.repository / wiped.inventory).read_text()
-    own = '{"lock": "site.lock.yaml", "copying": number == 1, "operators"'
-    inventory.write_text(site.replace('{"operators"', own))
-    wiped.inventory = "inventories/alone.py"
+    wiped.inventory = inventory(wiped.repository, "alone", {}, {"copying": False})
     left = {"facts": {"leases": ["0123456789abcdef"]}}
     # One host of two may copy: nobody to copy from.
     assert wiped.deploy(fails={HOSTS[0]: left, HOSTS[1]: left}).returncode == 0

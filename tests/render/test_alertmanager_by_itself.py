@@ -9,14 +9,14 @@ import socket
 import socketserver
 import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import tools
 from a_spark import spark
+from lab_servers import until
 from local_server import LocalServer, Reply, serving
 
 from lockstep.monitoring.alertmanager import UNIT, alertmanager_text, credentials
@@ -26,13 +26,6 @@ from lockstep.onhost.monitoring.silences import DEPLOY, SWITCH, Silences
 
 TOKEN, PASSWORD = "tk_" + 20 * "t", "p4ss word"
 _CREDENTIALS = f"/run/credentials/{UNIT}"
-
-
-def until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 180
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)
 
 
 class Mail(socketserver.ThreadingMixIn, socketserver.TCPServer):

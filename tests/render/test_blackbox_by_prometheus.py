@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from a_probe import program
+from lab_servers import until
 from tools import run
 
 from lockstep.monitoring.stack import SERIES
@@ -75,10 +76,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 180
-        while not ready(url):
-            assert time.monotonic() < deadline and server.poll() is None
-            time.sleep(0.05)
+        until(lambda: ready(url), "Prometheus")
         yield url, now
     finally:
         server.kill()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pair
 import pytest
 from a_spark import spark
-from example import HOSTS, REPOSITORY, rendered
+from example import HOSTS, REPOSITORY, rendered, steady
 from tools import run
 
 from lockstep.files.managed_file import ManagedFile
@@ -61,18 +61,21 @@ def backed_up() -> dict[str, ManagedFile]:
 
 
 def services() -> dict[str, str]:
-    """Name of every service that a deploy writes, with its host → its text."""
+    """Name of every service that a deploy writes, with a host that has it → its text."""
     hosts = {host: rendered(host) for host in HOSTS}
     hosts |= {f"pair-{rank}": pair.rendered(rank) for rank in (0, 1)}
     hosts |= {kind: before_gateway(tls) for kind, tls in (("own", "own"), ("yours", YOURS))}
     hosts["monitored"] = monitored()
     hosts["backed up"] = backed_up()
-    return {
-        f"{host}:{Path(path).name}": file.text
+    every = [
+        (Path(path).name, file.text, host)
         for host, files in hosts.items()
         for path, file in files.items()
         if path.endswith(".service")
-    }
+    ]
+    # What several hosts have is judged once.
+    once = {(name, steady(text)): (text, host) for name, text, host in every}
+    return {f"{host}:{name}": text for (name, _), (text, host) in once.items()}
 
 
 def row(unit: str) -> str:

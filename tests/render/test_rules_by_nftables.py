@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from example import HOSTS, bound
+from pair import plans
 from tools import run
 
 from lockstep.inventory.host import HostPlan
@@ -18,16 +19,16 @@ ALL = Firewall(
     open=("tcp/3389", "udp/51820"),
     peers=("10.9.0.0/24", "10.9.0.7", "192.168.7.3", "fd00::/64"),
 )
+PLANS = [*(HostPlan(name, host, bound(host)) for name, host in HOSTS.items()), *plans()]
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.name)
 @pytest.mark.parametrize("firewall", [Firewall(), ALL], ids=["default", "all"])
 def test_nftables_takes_the_rules_and_lists_the_same_after_a_second_load(
-    host: str, firewall: Firewall, tmp_path: Path
+    plan: HostPlan, firewall: Firewall, tmp_path: Path
 ) -> None:
-    settings = replace(HOSTS[host], firewall=firewall)
+    plan = replace(plan, settings=replace(plan.settings, firewall=firewall))
     rules = tmp_path / "firewall.nft"
-    plan = HostPlan("spark", settings, bound(settings))
     rules.write_text(next(file.text for file in firewall_files(plan) if file.path == RULES))
     load = f"nft -f {rules} && nft list table inet lockstep"
     done = run(["unshare", "--net", "sh", "-ec", f"{load}; echo ---; {load}"])

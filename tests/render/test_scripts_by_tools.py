@@ -13,7 +13,6 @@ from example import HOSTS, bound, pins, rendered
 from tools import run, written
 
 from lockstep.files.managed_file import ManagedFile
-from lockstep.onhost.core import config
 from lockstep.onhost.engines import ENGINES
 from lockstep.recipes.command import serve_command
 from lockstep.units.model_units import webui_command
@@ -83,22 +82,6 @@ def test_the_rules_are_whole_commands_of_one_group() -> None:
     assert {tuple(rule[6:]) for rule in rules} == allowed | {("cancel",)} | {
         ("status", *flag) for flag in ((), ("--json",), ("--follow",))
     }
-
-
-@pytest.mark.parametrize(("host", "path"), checked_by("json"))
-def test_json_is_json(host: str, path: str) -> None:
-    assert isinstance(json.loads(rendered(host)[path].text), dict)
-
-
-def test_the_programs_on_the_host_can_read_their_targets(tmp_path: Path) -> None:
-    text = rendered("spark")["/etc/lockstep/targets.json"].text
-    (file,) = written(tmp_path, {"targets.json": text})
-    host = config.load_host(file)
-    assert list(host.targets) == ["qwen", "mistral", "mistral-fallback", "mistral-vllm"]
-    assert host.target("mistral").fallback == "mistral-fallback"
-    assert host.target("mistral-vllm").container is None
-    units = {f"/etc/systemd/system/{target.unit}" for target in host.targets.values()}
-    assert units <= set(rendered("spark"))
 
 
 def test_logrotate_accepts_its_file(tmp_path: Path) -> None:

@@ -52,10 +52,11 @@ def complaints(folder: Path, files: dict[str, str]) -> str:
     return said or ("" if result.returncode == 0 else f"exit status {result.returncode}")
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_systemd_accepts_every_unit_and_drop_in(host: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("host", [*HOSTS, 0, 1], ids=str)
+def test_systemd_accepts_every_unit_and_drop_in(host: str | int, tmp_path: Path) -> None:
     wanted = {"unit", "shell", None}
-    files = {path: file.text for path, file in rendered(host).items() if file.check in wanted}
+    every = rendered(host) if isinstance(host, str) else pair.rendered(host)
+    files = {path: file.text for path, file in every.items() if file.check in wanted}
     assert complaints(tmp_path, files) == ""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pair
 import pytest
 from example import REPOSITORY, rendered
+from test_units_by_systemd import directives as words
 
 from lockstep.files.managed_file import PROGRAMS, ManagedFile
 from lockstep.onhost.__main__ import MODULES
@@ -25,11 +26,6 @@ UNITS: dict[str, ManagedFile] = {
     for path, file in files.items()
     if path.endswith(".service")
 }
-
-
-def words(unit: str, name: str) -> list[str]:
-    """All words of all lines NAME=… of a unit."""
-    return " ".join(re.findall(rf"^{name}=(.*)$", unit, re.MULTILINE)).split()
 
 
 def hidden(unit: str, path: str, prefix: str) -> bool:

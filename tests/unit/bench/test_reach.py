@@ -36,10 +36,6 @@ def refusal(folder: Path, monkeypatch: pytest.MonkeyPatch, ssh: str) -> str:
 @pytest.mark.parametrize(
     ("ssh", "said"),
     [
-        (
-            "echo sudo: a password is required >&2; exit 1",
-            "found sudo: a password is required. Let the account use sudo without a password",
-        ),
         ("echo cat: No such file >&2; exit 1", "found cat: No such file. Deploy to this host"),
         (
             "echo timed out >&2; exit 255",

@@ -157,7 +157,7 @@ def test_a_suspect_result_is_no_figure(tmp_path: Path) -> None:
     save(tmp_path / "r.json", replace(FIRST, suites=FIRST.suites[2:]))
     done = CliRunner().invoke(main, ["bench", "record", str(tmp_path / "r.json")])
     assert done.exit_code == 2
-    assert "no figure for a recipe" in done.output
+    assert "no figure for a recipe" in " ".join(done.output.split())
 
 
 def test_why_a_suite_is_suspect_is_open() -> None:

@@ -63,23 +63,6 @@ def test_a_sound_engine_is_measured(tmp_path: Path) -> None:
     assert 0.005 <= figures["first_token_s"]["low"] < suite.samples[0].seconds
 
 
-def test_each_shape_is_warmed_before_it_is_measured(tmp_path: Path) -> None:
-    engine = Engine(compile_s=0.1)
-    with serving(engine) as url:
-        argv = ["bench", url, "--suite", "prefill", "--repeat", "2", "-o", str(tmp_path / "r.json")]
-        done = CliRunner().invoke(main, argv)
-    assert done.exit_code == 0, done.output
-    suite = load(tmp_path / "r.json").suites[0]
-    # A canary, the gauge, and each of three lengths once.
-    assert max(engine.compiled.values()) <= 1 + 4 < engine.requests
-    assert len(engine.compiled) == 4
-    assert "warm-up, 24000 tokens" in done.output
-    assert len(suite.samples) == 1 + 3 * 2
-    assert {
-        len(size["first_token_s"]["samples"]) for size in suite.summary["by_size"].values()
-    } == {2}
-
-
 @pytest.mark.parametrize(
     ("engine", "told"),
     [
@@ -229,14 +212,6 @@ def test_a_wall_clock_that_jumps_takes_the_score_away() -> None:
 def test_a_clock_that_stands_still_measures_nothing() -> None:
     suite = on_host(Host(GOOD), Clock(now=lambda: 5.0))
     assert (suite.verdict, suite.summary) == ("suspect", {})
-
-
-def test_the_result_file_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    measured(Engine(), tmp_path)
-    text = (tmp_path / "result.json").read_text()
-    result = load(tmp_path / "result.json")
-    assert json.loads(text)["subject"]["model"] == result.subject.model == MODEL
-    assert len(result.suites[0].samples) == 3
 
 
 def test_a_result_is_printed_for_programs_as_the_file_has_it(tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import an_inventory
 import pytest
 
 
 @pytest.fixture
 def inventory(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """The file with `INVENTORY` of the test's module."""
-    path = tmp_path / "sparks.py"
-    path.write_text(request.module.INVENTORY)
-    return path
+    """The file with `HOSTS` of the test's module."""
+    return an_inventory.written(tmp_path, request.module.HOSTS)

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_inventory import written
 from click.testing import CliRunner, Result
 
 from lockstep.cli import backup as module
 from lockstep.cli.main import main
 from lockstep.fleet.hosts import Answer
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-site = checked(__file__, [("spark-1.local", {"backup": {"enabled": True}}), ("two.local", {})])
-"""
 ONE = {"id": "abcd1234", "date": "D", "why": "nightly", "generation": 3, "image": "i@d"}
 LIST = {
     "password": "/etc/lockstep/secrets/backup.key",
@@ -39,8 +36,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def said(tmp_path: Path, verb: str, *words: str) -> Result:
-    path = tmp_path / "site.py"
-    path.write_text(INVENTORY)
+    hosts = {"spark-1.local": {"backup": {"enabled": True}}, "two.local": {}}
+    path = written(tmp_path, hosts)
     return CliRunner().invoke(main, ["backup", verb, "-i", str(path), *words])
 
 

@@ -51,27 +51,6 @@ def lines(result: Result) -> list[str]:
     return [re.sub(r"\b\d:\d\d\b", "0:00", line) for line in rest]
 
 
-def test_a_deploy_that_changes_nothing_is_five_lines(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said = [
-        *("--> Loading config...", events.Started(["spark1", "spark2"]), events.Ready()),
-        *step("Base | Install packages"),
-        *step("Weights | Fetch and verify weights"),
-        OVER,
-    ]
-    result = deployed(folder, monkeypatch, said)
-    assert result.exit_code == 0
-    assert lines(result) == [
-        "Nothing to change, 0:00. spark1, spark2 serve: qwen, mistral. Hot on spark1: qwen.",
-        "Start one:  lockstep switch mistral -i spark.py",
-        "Page: https://10.0.0.11:8443",
-    ]
-    (log,) = (folder / "state").rglob("*.log")
-    assert "--> Loading config..." in log.read_text(encoding="utf-8")
-    assert log.stat().st_mode & 0o777 == 0o600
-
-
 def test_an_empty_host_is_told_of_before_the_first_change(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 from a_probe import program
+from an_inventory import ANNA, written
 from click.testing import CliRunner, Result
 
 from lockstep.cli import inventory_option, plan
@@ -39,12 +40,6 @@ COMMANDS: dict[str, str] = {
 # It does without one: the hub is asked, and no host.
 WITHOUT = ("recipe new",)
 every = pytest.mark.parametrize(("command", "rest"), COMMANDS.items(), ids=COMMANDS)
-
-GOOD = """
-from lockstep.deploy.checked import checked
-
-inventory = checked(__file__, [("spark1", {"operators": ("anna",)})])
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -125,10 +120,8 @@ def test_where_none_is_each_command_says_where_it_looked(
     assert looked in error_text(done)
 
 
-@every
-def test_a_file_that_is_not_there_is_named(command: str, rest: str) -> None:
-    words = (*command.split(), *rest.split())
-    for done in (run(*words, "-i", "gone.py"), run(*words, variable="gone.py")):
+def test_a_file_that_is_not_there_is_named() -> None:
+    for done in (run("plan", "-i", "gone.py"), run("plan", variable="gone.py")):
         assert done.exit_code == 2
         assert error_text(done).startswith(
             "lockstep: gone.py: there is no such inventory. Name it with"
@@ -153,16 +146,37 @@ BROKEN = {
 }
 
 
-@every
-@pytest.mark.parametrize("text", BROKEN, ids=repr)
-def test_one_that_cannot_be_used_is_one_sentence(
-    here: Path, command: str, rest: str, text: str
-) -> None:
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [*(("plan", text) for text in BROKEN), *((command, "bad = [") for command in COMMANDS)],
+)
+def test_one_that_cannot_be_used_is_one_sentence(here: Path, command: str, text: str) -> None:
     (here / "bad.py").write_text(text)
-    done = run(*command.split(), *rest.split(), "-i", "bad.py")
+    done = run(*command.split(), *COMMANDS[command].split(), "-i", "bad.py")
     assert done.exit_code == 2 and isinstance(done.exception, SystemExit)
     assert BROKEN[text] in error_text(done) and done.stdout == ""
     assert error_text(done).startswith("lockstep: ")
+
+
+#: How each command is told of one host.
+ONE_HOST = {
+    **dict.fromkeys(("adopt", "alert test", "backup check", "backup list", "backup now"), "{}"),
+    **dict.fromkeys(("backup restore", "bench run", "blackbox"), "{}"),
+    "client": "claude --host {}",
+    **dict.fromkeys(("bench gate", "deploy", "diff", "evidence", "gc", "log"), "--limit {}"),
+    **dict.fromkeys(("open", "remove", "status"), "--limit {}"),
+    "switch": "qwen --limit {}",
+}
+
+
+@pytest.mark.parametrize(("command", "rest"), ONE_HOST.items(), ids=ONE_HOST)
+def test_a_host_that_the_inventory_does_not_have_is_named(
+    here: Path, command: str, rest: str
+) -> None:
+    written(here, {"spark1": ANNA}, "inventory")
+    done = run(*command.split(), *rest.format("spark9").split())
+    assert done.exit_code == 2
+    assert "no such host; found spark9" in error_text(done)
 
 
 @pytest.mark.parametrize(
@@ -181,17 +195,14 @@ def test_an_output_that_takes_nothing_is_no_traceback(output: str, code: int, sa
 
 
 #: Commands that print much: by click, by rich and by a pager; one asks a Spark before.
-PRINTING = (
-    *("--help", "help security", "plan", "plan --json", "recipe list"),
-    *("recipe show qwen3.6-35b-a3b-fp8", "deploy --dry", "status"),
-)
+PRINTING = ("--help", "help security", "plan", "status")
 
 
 @pytest.mark.parametrize("words", PRINTING)
 def test_a_pipe_that_is_closed_ends_it_without_a_word(here: Path, words: str) -> None:
     """As `| head -1` does; the Spark does not answer."""
     program(here / "bin", "ssh", "echo no route to host >&2; exit 255")
-    (here / "inventory.py").write_text(GOOD)
+    written(here, {"spark1": ANNA}, "inventory")
     reading, writing = os.pipe()
     os.close(reading)
     # A process of its own: what its interpreter says as it ends counts, too.
@@ -213,11 +224,6 @@ def test_ctrl_c_is_a_sentence_and_130(here: Path, monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     monkeypatch.setattr(plan, "make", interrupted)
-    (here / "inventory.py").write_text(GOOD)
+    written(here, {"spark1": ANNA}, "inventory")
     done = run("plan")
     assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C.\n")
-
-
-def test_an_engine_at_a_url_is_measured_without_an_inventory() -> None:
-    done = run("bench", "http://127.0.0.1:9", "--suite", "decode")
-    assert done.exit_code == 2 and "no engine answers there" in error_text(done)

@@ -8,19 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_inventory import ANNA, written
 from click.testing import CliRunner
 
 from lockstep.cli import log as module
 from lockstep.cli.main import main
 from lockstep.fleet.login import Login
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-site = checked(
-    __file__,
-    [(name, {"operators": ("anna",)}) for name in ("spark-1.local", "two.local")],
-)
-"""
 ANSWERS: dict[str, tuple[Any, str]] = {
     "spark-1.local": ([[1000.0, "anna: switch to qwen: hot"], [3000.5, "anna: gc: x"]], ""),
     "two.local": ([[2000.0, "anna from laptop: deploy of spark: done"]], ""),
@@ -40,8 +34,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def run(tmp_path: Path, *words: str) -> Any:
-    inventory = tmp_path / "site.py"
-    inventory.write_text(INVENTORY)
+    inventory = written(tmp_path, dict.fromkeys(("spark-1.local", "two.local"), ANNA))
     return CliRunner().invoke(main, ["log", "-i", str(inventory), *words])
 
 

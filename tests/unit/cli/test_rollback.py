@@ -86,11 +86,12 @@ class Site:
         host = choose(self.inventory)[0][0]
         self.copies = [Fitting(host, "image", number, "2026-11-23 10:00 UTC", 3, 2)]
 
-    def locked(self, pins: Pins, *, deploy: bool) -> None:
-        lockfile.save(self.lock, pins)
-        if deploy:
+    def deployed(self, *locks: Pins) -> None:
+        """Let each of these have been deployed, one after another."""
+        for pins in locks:
+            lockfile.save(self.lock, pins)
             self._deploy(self.inventory)
-            self.deploys.clear()
+        self.deploys.clear()
 
     def back(self, *options: str) -> Any:
         return CliRunner().invoke(main, ["rollback", "-i", str(self.inventory), *options])
@@ -102,8 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def test_the_lock_before_the_deployed_one_is_put_back_and_deployed(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     done = site.back()
     assert done.exit_code == 0, done.output
     assert site.deploys == [FIRST]
@@ -112,18 +112,9 @@ def test_the_lock_before_the_deployed_one_is_put_back_and_deployed(site: Site) -
     assert "some.lock.yaml is the lock that was deployed before again" in done.stdout
 
 
-def test_a_second_rollback_undoes_the_first(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
-    site.back()
-    assert site.back().exit_code == 0
-    assert lockfile.load(site.lock) == SECOND
-
-
 def test_a_lock_that_was_never_deployed_whole_goes_back_to_the_deployed_one(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
-    site.locked(THIRD, deploy=False)
+    site.deployed(FIRST, SECOND)
+    lockfile.save(site.lock, THIRD)
     done = site.back()
     assert done.exit_code == 0
     assert site.deploys == [SECOND]
@@ -131,8 +122,7 @@ def test_a_lock_that_was_never_deployed_whole_goes_back_to_the_deployed_one(site
 
 
 def test_a_look_changes_nothing(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     done = site.back("--dry")
     assert done.exit_code == 0
     assert done.stdout.endswith("Would go back to the lock that was deployed before.\n")
@@ -142,8 +132,7 @@ def test_a_look_changes_nothing(site: Site) -> None:
 def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_on(
     site: Site,
 ) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     site.code = 1
     done = site.back()
     assert done.exit_code == 1
@@ -157,8 +146,8 @@ def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_o
 
 
 def test_a_lock_that_is_kept_nowhere_is_not_promised_back(site: Site) -> None:
-    site.locked(SECOND, deploy=True)
-    site.locked(THIRD, deploy=False)
+    site.deployed(SECOND)
+    lockfile.save(site.lock, THIRD)
     site.code = 1
     done = site.back()
     assert done.exit_code == 1
@@ -166,13 +155,14 @@ def test_a_lock_that_is_kept_nowhere_is_not_promised_back(site: Site) -> None:
 
 
 def test_without_a_lock_to_go_back_to_nothing_is_done(site: Site) -> None:
-    site.locked(FIRST, deploy=False)
+    lockfile.save(site.lock, FIRST)
     first = site.back()
-    site.locked(FIRST, deploy=True)
+    site.deployed(FIRST)
     second = site.back()
-    assert (first.exit_code, second.exit_code) == (2, 2)
-    assert "there is no lock to go back to; found no some.lock.deployed.yaml" in first.stderr
-    assert "there is no lock to go back to; found no some.lock.previous.yaml" in second.stderr
+    for done, name in ((first, "deployed"), (second, "previous")):
+        assert done.exit_code == 2
+        said = " ".join(done.stderr.split())
+        assert f"there is no lock to go back to; found no some.lock.{name}.yaml" in said
     assert site.deploys == []
 
 
@@ -180,8 +170,7 @@ def test_without_a_lock_to_go_back_to_nothing_is_done(site: Site) -> None:
 def test_open_webuis_data_return_where_that_is_wanted(
     site: Site, words: tuple[str, ...], used: list[int]
 ) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     site.copy(7)
     done = site.back(*words)
     assert done.exit_code == 0, done.output
@@ -190,8 +179,7 @@ def test_open_webuis_data_return_where_that_is_wanted(
 
 
 def test_where_nobody_can_be_asked_about_the_data_nothing_is_changed(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     site.copy(7)
     done = site.back()
     assert done.exit_code == 2
@@ -199,8 +187,7 @@ def test_where_nobody_can_be_asked_about_the_data_nothing_is_changed(site: Site)
 
 
 def test_without_a_copy_that_fits_the_older_image_is_tried(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     site.copy(None)
     done = site.back()
     assert done.exit_code == 0
@@ -210,11 +197,11 @@ def test_without_a_copy_that_fits_the_older_image_is_tried(site: Site) -> None:
 
 def test_an_image_of_the_inventory_that_was_changed_and_deployed_is_named(site: Site) -> None:
     """The old lock holds no such image: nothing is resolved anew to get one."""
-    site.locked(FIRST, deploy=True)
+    site.deployed(FIRST)
     image = "ghcr.io/example/vllm:2026110101"
     site.bind(f'"webui": {{"image": {image!r}}}')
     images = {**FIRST.images, image: next(iter(FIRST.images.values()))}
-    site.locked(replace(FIRST, images=images), deploy=True)
+    site.deployed(replace(FIRST, images=images))
     for options in ((), ("--dry",)):
         done = site.back(*options)
         assert done.exit_code == 2, done.output
@@ -225,13 +212,13 @@ def test_an_image_of_the_inventory_that_was_changed_and_deployed_is_named(site: 
 
 
 def test_a_target_that_was_added_is_named_although_the_lock_is_the_same(site: Site) -> None:
-    site.locked(FIRST, deploy=True)
+    site.deployed(FIRST)
     text = "__import__('group_data.all').all.targets"
     other = '{"recipe": "qwen3.6-35b-a3b-nvfp4-marlin", "unit": "vllm-more", "port": 30077}'
     recipe = choose(site.inventory)[0][0].plan.targets[0].recipe.name
     other = other.replace("qwen3.6-35b-a3b-nvfp4-marlin", recipe)
     site.bind(f'"targets": {{**{text}, "more": {other}}}')
-    site.locked(FIRST, deploy=True)
+    site.deployed(FIRST)
     done = site.back("--dry")
     assert done.exit_code == 2, done.output
     assert "spark1: targets.more   none → in the inventory   (some.py)" in done.stderr
@@ -245,18 +232,16 @@ def test_a_target_that_was_added_is_named_although_the_lock_is_the_same(site: Si
 
 
 def test_what_makes_no_other_generation_is_no_obstacle(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     site.bind('"operators": ("anna",)')
-    site.locked(SECOND, deploy=True)
+    site.deployed(SECOND)
     assert site.back().exit_code == 0
     assert site.deploys == [FIRST]
 
 
 def test_a_lock_without_a_record_of_its_hosts_resolves_nothing(site: Site) -> None:
     """As an earlier Lockstep left it."""
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     for path in site.lock.parent.glob("*.json"):
         path.unlink()
     site.bind('"webui": {"image": "ghcr.io/example/vllm:new"}')
@@ -269,8 +254,7 @@ def test_a_lock_without_a_record_of_its_hosts_resolves_nothing(site: Site) -> No
 
 
 def test_each_host_is_compared_with_the_record_that_it_went_back_to(site: Site) -> None:
-    for pins in (FIRST, SECOND):
-        site.locked(pins, deploy=True)
+    site.deployed(FIRST, SECOND)
     (host,) = choose(site.inventory)[0]
     site.apart = ["/etc/systemd/system/vllm-qwen36.service: another text"]
     done = site.back()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_inventory import ANNA
 from click.testing import Result
 from over_ssh import environment, invoked
 
@@ -20,14 +21,7 @@ from lockstep.fleet import watching
 from lockstep.fleet.status_view import lines
 from lockstep.fleet.watching import SparkState
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-sparks = checked(
-    __file__,
-    [(name, {"ssh_user": "anna", "operators": ("anna",)}) for name in ("spark-1", "spark-2")],
-)
-"""
+HOSTS = {name: {"ssh_user": "anna", **ANNA} for name in ("spark-1", "spark-2")}
 # Answers as the host that it was asked for, and stays connected as `--follow` does.
 SSH = """\
 for word in "$@"; do host=$command; command=$word; done

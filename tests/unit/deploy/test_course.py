@@ -112,19 +112,6 @@ def test_time_left_is_no_more_exact_than_it_is_known(seconds: float, text: str) 
     assert left_text(seconds) == text
 
 
-def test_a_run_that_changes_nothing_prints_nothing_of_its_stages() -> None:
-    lines: list[str] = []
-    view = plain(lines, Clock())
-    for event in (
-        events.Started(["spark1"]),
-        *step("Base | Install packages"),
-        *step("Images | x"),
-    ):
-        view.event(event)
-    view.event(events.Over([good("spark1")]))
-    assert lines == []
-
-
 def test_what_takes_long_says_once_a_minute_how_far_it_is() -> None:
     lines: list[str] = []
     clock = Clock()

@@ -166,12 +166,6 @@ def test_one_screen_of_80_columns(file: Path) -> None:
     assert max(map(len, output.splitlines())) <= 80
 
 
-def test_an_inventory_that_cannot_be_used_ends_with_2(tmp_path: Path) -> None:
-    result = CliRunner().invoke(main, ["plan", "-i", str(tmp_path / "none.py")])
-    assert result.exit_code == 2
-    assert "Traceback" not in result.output
-
-
 def test_a_fork_is_judged_by_the_version_of_the_vllm_that_it_descends_from(
     hosts: tuple[HostPlan, ...],
 ) -> None:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from fnmatch import fnmatch
 
 from a_spark import pins_for, spark
 
-from lockstep.deploy.questions import JOB_UNITS, SYSTEM_UNITS, questions
-from lockstep.files.managed_file import API_KEY, WEBUI_SECRETS
+from lockstep.deploy.questions import questions
 from lockstep.files.sent import FACTS, named
 from lockstep.host.intended import Intended
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.records import boots
-from lockstep.system.folders import folders
 
 
 def asked(plan: HostPlan) -> tuple[Intended, dict[str, object]]:
@@ -40,18 +37,6 @@ def test_what_the_inventory_does_not_want_is_not_asked_for() -> None:
     assert not {"firewall", "network.fabric"} & set(asked(spark(firewall={"enabled": False}))[1])
 
 
-def test_every_file_and_folder_of_the_deploy_is_asked_for() -> None:
-    plan = spark()
-    this, found = asked(plan)
-    files = this.all_files
-    question = found["files"]
-    assert isinstance(question, dict)
-    everything = {*(file.path for file in files), *(each.path for each in folders(plan.settings))}
-    assert everything | {API_KEY, WEBUI_SECRETS} <= set(question["paths"])
-    secret = {file.path for file in files if file.private}
-    assert secret | {API_KEY, WEBUI_SECRETS} <= set(question["private"])
-
-
 def test_the_text_of_every_file_is_known_but_of_the_private_ones() -> None:
     this, found = asked(spark())
     question = found["files"]
@@ -74,16 +59,6 @@ def test_every_unit_that_starts_at_boot_is_asked_for() -> None:
     units = found["units"]
     assert isinstance(units, dict)
     assert at_boot <= set(units)
-
-
-def test_every_unit_that_an_operation_looks_at_is_asked_for() -> None:
-    this, found = asked(spark())
-    units = found["units"]
-    assert isinstance(units, dict)
-    assert {*SYSTEM_UNITS, *this.model_units, *this.webui_units} <= set(units)
-    for name in ("lockstep-wedge.timer", *JOB_UNITS):
-        assert [unit for unit in units if fnmatch(name, unit)] != []
-    assert boots.UNIT not in units
 
 
 def test_with_each_unit_the_modules_are_named_that_its_service_runs() -> None:

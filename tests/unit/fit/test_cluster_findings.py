@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_inventory import written
 from click.testing import CliRunner
 
 from lockstep.cli.main import main
@@ -137,44 +138,30 @@ def test_each_way_to_share_leaves_its_part_of_weights_and_cache_on_a_spark() -> 
     assert shares("data_parallel: 2") == (2, whole, cache)
 
 
-INVENTORY = """
-from lockstep.deploy.checked import checked
-
-_names = ("spark-1", "spark-2")
-glm = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", %s}
-pair = checked(
-    __file__,
-    [
-        (
-            name,
-            {
-                "targets": {"glm": glm},
-                "clusters": {"pair": {"hosts": _names}},
-                "fabric_address": f"10.77.0.{number}",
-                "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
-            },
-        )
-        for number, name in enumerate(_names, 11)
-    ],
-)
-"""
-
-
-def planned(folder: Path, more: str) -> dict[str, Any]:
-    path = folder / "pair.py"
-    path.write_text(INVENTORY % more)
+def planned(folder: Path, **more: str) -> dict[str, Any]:
+    names = ("spark-1", "spark-2")
+    hosts = {
+        name: {
+            "targets": {"glm": {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", **more}},
+            "clusters": {"pair": {"hosts": names}},
+            "fabric_address": f"10.77.0.{number}",
+            "fabric": {"interfaces": {"enp1s0f0np0": f"10.77.0.{number}/24"}},
+        }
+        for number, name in enumerate(names, 11)
+    }
+    path = written(folder, hosts)
     done = CliRunner().invoke(main, ["plan", "-i", str(path), "--json"])
     found: dict[str, Any] = json.loads(done.output)
     return found
 
 
 def test_plan_shows_who_answers_and_refuses_a_target_without_its_cluster(tmp_path: Path) -> None:
-    made = planned(tmp_path, '"cluster": "pair"')
+    made = planned(tmp_path, cluster="pair")
     first, second = (host["targets"][0] for host in made["hosts"])
     assert (first["cluster"], first["rank"], first["address"]) == ("pair", 0, "127.0.0.1:30001")
     assert (second["cluster"], second["rank"], second["address"]) == ("pair", 1, "at rank 0")
     assert first["fit"]["hosts"] == 2
     assert "needs-cluster" not in {item["code"] for item in made["findings"]}
-    alone = planned(tmp_path, "")
+    alone = planned(tmp_path)
     (found,) = (item for item in alone["findings"] if item["code"] == "needs-cluster")
     assert found["subject"].startswith("spark-1, spark-2: glm")

@@ -9,39 +9,37 @@ from typing import Any
 import pytest
 from a_probe import ask, program
 from a_spark import spark
+from an_inventory import written
 from click.testing import CliRunner
 
 from lockstep.cli.cluster import check as cluster_check
 from lockstep.cli.main import main
 from lockstep.fleet.linkcheck import Told, judged, question
 from lockstep.inventory.cluster_join import joined
-from lockstep.inventory.host import HostPlan
 
 NAMES = ("spark-1", "spark-2")
 GLM = {"recipe": "deepseek-v4-flash-2x", "unit": "vllm-glm", "cluster": "pair"}
 
 
-def plans() -> dict[str, HostPlan]:
-    """A pair over both twins of a port."""
-    alone = [
-        spark(
-            name,
-            targets={"glm": GLM},
-            clusters={"pair": {"hosts": NAMES}},
-            fabric_address=f"10.77.0.{number}",
-            fabric={
-                "interfaces": {
-                    "enp1s0f0np0": f"10.77.0.{number}/24",
-                    "enP2p1s0f0np0": f"10.77.1.{number}/24",
-                }
-            },
-        )
-        for number, name in enumerate(NAMES, 11)
-    ]
-    return {plan.name: plan for plan in joined(alone, "site.py")}
-
-
-KNOWN = plans()
+#: A pair over both twins of a port.
+DATA: dict[str, dict[str, Any]] = {
+    name: {
+        "targets": {"glm": GLM},
+        "clusters": {"pair": {"hosts": NAMES}},
+        "fabric_address": f"10.77.0.{number}",
+        "fabric": {
+            "interfaces": {
+                "enp1s0f0np0": f"10.77.0.{number}/24",
+                "enP2p1s0f0np0": f"10.77.1.{number}/24",
+            }
+        },
+    }
+    for number, name in enumerate(NAMES, 11)
+}
+KNOWN = {
+    plan.name: plan
+    for plan in joined([spark(name, **data) for name, data in DATA.items()], "site.py")
+}
 GROUP = KNOWN["spark-1"].groups[0]
 
 
@@ -88,33 +86,30 @@ def test_a_link_that_is_as_it_should_be_is_proved_by_what_nccl_chose() -> None:
     assert "whole frames reach spark-2 at 10.77.1.12" in found.lines["spark-1"]
 
 
+UNHEARD = {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"links__enp1s0f0np0": None},
-            "spark-2: there is no interface enp1s0f0np0: DGX OS hides a ConnectX port while",
-        ),
+        ({"links__enp1s0f0np0": None}, "spark-2: there is no interface enp1s0f0np0: DGX OS hides"),
         ({"links__enp1s0f0np0__carrier": False}, "spark-2: enp1s0f0np0 has no link."),
-        (
-            {"links__enP2p1s0f0np0__mtu": 1500},
-            "spark-2: enP2p1s0f0np0 has MTU 1500 instead of 9000.",
-        ),
+        ({"links__enP2p1s0f0np0__mtu": 1500}, "spark-2: enP2p1s0f0np0 has MTU 1500 instead of"),
         (
             {"links__enp1s0f0np0__rdma": None},
-            "spark-2: enp1s0f0np0 is to have the RDMA device rocep1s0f0; found none.",
+            "spark-2: enp1s0f0np0 is to have the RDMA device",
         ),
         (
             {"links__enp1s0f0np0__rdma__state": "DOWN"},
-            "spark-2: the RDMA device rocep1s0f0 of enp1s0f0np0 is DOWN.",
+            "spark-2: the RDMA device rocep1s0f0 of",
         ),
         (
-            {"peers": {"10.77.0.11": "", "10.77.1.11": "100% packet loss"}},
-            "spark-2: no whole frame reaches spark-1 at 10.77.1.11 and comes back: 100% packet",
+            {"peers": UNHEARD},
+            "spark-2: no whole frame reaches spark-1 at 10.77.1.11",
         ),
         (
             {"nccl__network": "Socket"},
-            "spark-2: NCCL chose Socket and not IB for vllm-glm.service.",
+            "spark-2: NCCL chose Socket and not IB for",
         ),
         ({"links__enp1s0f0np0__speed": 100000}, "links of different speeds: 100, 200 Gbit/s."),
     ],
@@ -145,37 +140,9 @@ def test_without_rdma_it_says_plainly_that_it_proved_tcp() -> None:
     )
 
 
-INVENTORY = f"""
-from lockstep.deploy.checked import checked
-_names = {NAMES!r}
-pair = checked(
-    __file__,
-    [
-        (
-            name,
-            {{
-                "targets": {{"glm": {GLM!r}}},
-                "clusters": {{"pair": {{"hosts": _names}}}},
-                "fabric_address": f"10.77.0.{{number}}",
-                "fabric": {{
-                    "interfaces": {{
-                        "enp1s0f0np0": f"10.77.0.{{number}}/24",
-                        "enP2p1s0f0np0": f"10.77.1.{{number}}/24",
-                    }}
-                }},
-            }},
-        )
-        for number, name in enumerate(_names, 11)
-    ],
-)
-"""
-
-
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    path = tmp_path / "pair.py"
-    path.write_text(INVENTORY)
-    return path
+    return written(tmp_path, DATA)
 
 
 @pytest.mark.parametrize(
@@ -195,23 +162,12 @@ def test_the_exit_code_says_whether_it_is_as_the_inventory_says(
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
-def test_where_sudo_asks_for_a_password_it_is_said_what_to_do(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin", "ssh", "echo sudo: a password is required >&2; exit 1")
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
-    done = CliRunner().invoke(main, ["cluster", "check", "-i", str(path)])
-    assert done.exit_code == 2
-    assert "spark-1: could not be asked: sudo: a password is required. Let the account" in (
-        done.output
-    )
-
-
 @pytest.mark.parametrize("command", ["check", "status"])
 def test_an_inventory_whose_targets_are_of_no_cluster_is_told_both_keys(
     command: str, path: Path
 ) -> None:
-    path.write_text(INVENTORY.replace(f"{GLM!r}", repr({**GLM, "cluster": None})))
+    alone = {"targets": {"glm": {**GLM, "cluster": None}}}
+    written(path.parent, {name: {**data, **alone} for name, data in DATA.items()})
     done = CliRunner().invoke(main, ["cluster", command, "-i", str(path)])
     assert done.exit_code == 2, done.output
     assert "Set `clusters`, and `cluster` of a target." in " ".join(done.stderr.split())

@@ -1,4 +1,4 @@
-"""The most hostile value that each key of an inventory could take: refused before any connection.
+"""What each key of an inventory may not be, from slips to hostile: refused before any connection.
 
 `plan` and the deploy accepted most of them until 2026-11-22.
 """
@@ -37,6 +37,42 @@ def target(**data: object) -> dict[str, object]:
 
 
 _TREE = "transformers @ git+"
+FORK = "mistral-small-4-119b-nvfp4-vllm-fork"
+FOREIGN = ("CC-BY-4.0", "LicenseRef-NVIDIA-Nemotron-Model-License")
+TWO_VLLMS = {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}
+PAST_THE_LOCK = {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}
+#: Values that are slips: the beginning of what is said, and hosts' data that hold one.
+WRONG: list[tuple[str, dict[str, object]]] = [
+    ("operators must be a list; found 'me'. Write ('me',)", {"operators": "me"}),
+    ("targets must be a mapping; found []", {"targets": []}),
+    ("targets is empty", {"targets": {}}),
+    ("targets.q.recipe is missing", {"targets": {"q": {"unit": "q"}}}),
+    ("targets.none is not a name that switch.sh can take", {"targets": {"none": QWEN}}),
+    ("targets.qwen.fallback names an unknown recipe; found 'c'", target(fallback="c")),
+    ("targets.qwen.image has a digest that is not a digest", target(image="a/b@deadbeef")),
+    ("targets.qwen.image has a digest that is not a digest", target(image="a/b@sha256:abc")),
+    ("targets.qwen.image is given, but its recipe runs in", target(recipe=FORK, image="a/b:1")),
+    ("targets.qwen.scripts[0] needs a full path", target(scripts=("q.sh",))),
+    ("targets.qwen.port is not a port for it; found 70000", target(port=70000)),
+    ("boot names target qwen, whose recipe ", {"boot": "qwen"}),
+    ("webui.unit is also the unit of a target", target(unit="open-webui")),
+    ("targets.qwen.port: port 8080 is used twice", target(port=8080)),
+    ("webui.port must be a whole number; found '8080'", {"webui": {"port": "8080"}}),
+    ("webui.port must be a whole number; found True", {"webui": {"port": True}}),
+    ("proxy.http spans lines", {"proxy": {"http": "http://a\nb"}}),
+    ("python is not a version of the interpreter", {"python": "3.12.4"}),
+    ("fabric_address is not an address", {"fabric_address": "10.0.0.1/24"}),
+    ("waive[1] names a finding that no deploy", {"waive": ("dgx-os", "architecture")}),
+    ("waive[1] is the code of no finding; found 'clok'", {"waive": ("dgx-os", "clok")}),
+    ("accept_licences[1] is no licence that SPDX or a recipe", {"accept_licences": FOREIGN}),
+    ("engine.git and engine.release name two vLLMs", {"engine": TWO_VLLMS}),
+    ("engine.git is not an address", {"engine": {"git": "https://[fd00::1/v.git"}}),
+    ("engine.exclude_newer is not a day", {"engine": {"exclude_newer": "march"}}),
+    ("engine.precompiled_commit is not a whole", {"engine": {"precompiled_commit": "abc123"}}),
+    ("engine.precompiled_variant is not the name", {"engine": {"precompiled_variant": "../a"}}),
+    ("engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is", {"engine": PAST_THE_LOCK}),
+    ("sources.plain_registries[0] is not", {"sources": {"plain_registries": ("m:5000/hub",)}}),
+]
 #: Key in the message → hosts' data that hold such a value.
 HOSTILE: list[tuple[str, dict[str, object]]] = [
     *(
@@ -209,7 +245,9 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
 
 
 @pytest.mark.parametrize(
-    ("key", "data"), HOSTILE, ids=[f"{key}: {str(data)[:60]}" for key, data in HOSTILE]
+    ("key", "data"),
+    [*WRONG, *HOSTILE],
+    ids=[f"{key}: {str(data)[:60]}" for key, data in (*WRONG, *HOSTILE)],
 )
 def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -> None:
     with pytest.raises(InventoryError) as refused:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import pytest
+from an_inventory import copied
 from forked_pyinfra import pyinfra
 
 from lockstep.cli.main import main
-from lockstep.core.errors import InventoryError, paragraph
+from lockstep.core.errors import InventoryError
 from lockstep.files import templating
 from lockstep.inventory import inventory_file as inventory
 from lockstep.inventory import pyinfra_keys
@@ -26,7 +27,6 @@ from lockstep.inventory.settings import Settings
 REPOSITORY = Path(__file__).parents[3]
 CATALOGUE = REPOSITORY / "catalogue/recipes"
 PYINFRA = Path(sys.executable).with_name("pyinfra")
-PARTS = ("config.py", "deploy.py", "lockstep", "tasks", "templates", "catalogue", "group_data")
 RECIPES = ", ".join(sorted([path.stem for path in CATALOGUE.glob("*.yaml")] + ["a", "b"]))
 LAST_LINE = (REPOSITORY / "group_data/all.py").read_text().count("\n")
 SHIPPED = "mistral-small-4-119b-nvfp4-vllm-fork"
@@ -46,7 +46,7 @@ class Case:
         text: What is appended to it.
         names: Further lines of the inventory.
         after: Lines of it behind the hosts.
-        error: The whole message.
+        error: The whole message; "…" at its end stands for what is allowed, or for the remedy.
     """
 
     error: str
@@ -90,15 +90,11 @@ CASES = {
         host='{"webui": {"prot": 1}}',
     ),
     "a key for all hosts at the top of the inventory": Case(
-        "site.py:3: nothing reads 'firewall' at the top of an inventory; allowed: 'firewall' in a "
-        "host's mapping, {'firewall': …}, or for all hosts in group_data/site.py. A name that "
-        "hosts share is private: `_firewall`, and then `{'firewall': _firewall}` for each host.",
+        "site.py:3: nothing reads 'firewall' at the top of an inventory…",
         names='firewall = {"open": ("tcp/3389",)}\n',
     ),
     "pyinfra's own key at the top of the inventory": Case(
-        "site.py:4: nothing reads 'ssh_user' at the top of an inventory; allowed: 'ssh_user' in a "
-        "host's mapping, {'ssh_user': …}, or for all hosts in group_data/site.py. A name that "
-        "hosts share is private: `_ssh_user`, and then `{'ssh_user': _ssh_user}` for each host.",
+        "site.py:4: nothing reads 'ssh_user' at the top of an inventory…",
         names='if True:\n    ssh_user: str = "anna"\n',
     ),
     "a key behind the hosts": Case(
@@ -115,9 +111,7 @@ CASES = {
     ),
     "a list of group data that is imported": Case(
         "site.py: pyinfra would take 'FLASHINFER' for a group of hosts; found "
-        "('flashinfer-python', 'flashinfer-cubin', 'flashinfer-jit...; allowed: one group of "
-        "hosts, 'site', and lists of some of its hosts. Call it `_FLASHINFER` (`import … as "
-        "_FLASHINFER`, where it is imported), or put the hosts into 'site'.",
+        "('flashinfer-python', 'flashinfer-cubin', 'flashinfer-jit...…",
         names="from lockstep.lock.packages import FLASHINFER\n",
     ),
     "a second group of hosts": Case(
@@ -127,98 +121,30 @@ CASES = {
         names='west = [("10.0.0.9", {"proxy": {"http": "http://me:secret@proxy"}})]\n',
     ),
     "a second group of hosts behind the first": Case(
-        "site.py:5: 'west' comes after `checked(…)`, which cannot look at it any more. "
-        "Move it to the top of the file.",
+        "site.py:5: 'west' comes after `checked(…)`, which cannot look at it any more. Move it "
+        "to the top of the file.",
         after='west = ["10.0.0.9"]\n',
     ),
     "data of a group that only a deploy would read": Case(
-        "site.py: group_data/west.py is read by the deploy and by no other command; found a group "
-        "'west'. Put its data into the hosts' own mappings, or make 'west' an inventory.",
+        "site.py: group_data/west.py is read by the deploy and by no other command; found a "
+        "group 'west'…",
         names='west = ["127.0.0.1"]\n',
         file="group_data/west.py",
         text="copying = False\n",
     ),
     "group data that is imported and changed": Case(
-        "group_data/site.py:1: 'targets' is imported, and pyinfra drops names that are. "
-        "Import it under another name: `import targets as _targets`.",
+        "group_data/site.py:1: 'targets' is imported, and pyinfra drops names that are. Import "
+        "it under another name: `import targets as _targets`.",
         file="group_data/site.py",
         text="from group_data.all import targets\ntargets = {**targets}\n",
     ),
-    "wrong type": Case(
-        "site.py:2: webui.port must be a whole number; found '8080'; allowed: 1024 to 65535.",
-        host='{"webui": {"port": "8080"}}',
-    ),
-    "True is no number": Case(
-        "site.py:2: webui.port must be a whole number; found True; allowed: 1024 to 65535.",
-        host='{"webui": {"port": True}}',
-    ),
-    "a text where a list belongs": Case(
-        "site.py:2: operators must be a list; found 'me'. Write ('me',): the comma makes it a "
-        "list.",
-        host='{"operators": "me"}',
-    ),
-    "a list where a mapping belongs": Case(
-        "site.py:2: targets must be a mapping; found [].", host='{"targets": []}'
-    ),
-    "a value of two lines": Case(
-        "site.py:2: proxy.http spans lines; found 'http://a\\nb'.",
-        host='{"proxy": {"http": "http://a\\nb"}}',
-    ),
-    "an address without http://": Case(
-        "site.py:2: sources.hub is not an address; found 'huggingface.co'; allowed: http://HOST…, "
-        "https://HOST… or file:///….",
-        host='{"sources": {"hub": "huggingface.co"}}',
+    "a port of the owner's that one of the defaults has": Case(
+        "site.py:2: webui.port: port 30001 is used twice; found also by targets.qwen.port…",
+        host='{"webui": {"port": 30001}}',
     ),
     "a proxy's address without its password in the message": Case(
-        "site.py:2: proxy.http is not an address; found 'proxy:3128'; allowed: http://HOST…, "
-        "https://HOST… or file:///….",
+        "site.py:2: proxy.http is not an address; found 'proxy:3128'…",
         host='{"proxy": {"http": "me:secret@proxy:3128"}}',
-    ),
-    "a Python that is too exact": Case(
-        "site.py:2: python is not a version of the interpreter; found '3.12.4'; allowed: "
-        '"3.12", without a third number.',
-        host='{"python": "3.12.4"}',
-    ),
-    "no target": Case(
-        "site.py:2: targets is empty; found {}. Bind at least one recipe.", host='{"targets": {}}'
-    ),
-    "a target without a recipe": Case(
-        "site.py:2: targets.q.recipe is missing. Add targets.q.recipe.",
-        host='{"targets": {"q": {"unit": "q"}}}',
-    ),
-    "a target's name that switch.sh takes for itself": Case(
-        "site.py:2: targets.none is not a name that switch.sh can take; found 'none'; allowed: "
-        "lower-case letters, digits, '-' and '_'; not cancel, help, last, log, none, status, "
-        "wait.",
-        host='{"targets": {"none": {"recipe": "a", "unit": "q"}}}',
-    ),
-    "a boot that names no target": Case(
-        "site.py:2: boot names no target; found 'gone'; allowed: none, last, qwen, mistral, "
-        "mistral-fallback, mistral-vllm.",
-        host='{"boot": "gone"}',
-    ),
-    "a boot whose recipe forbids it": Case(
-        "site.py:2: boot names target qwen, whose recipe qwen3.6-35b-a3b-prismaquant-dflash-k3 "
-        "must "
-        "not come by itself after a boot; found lockstep.not_at_boot: its author leaves the choice "
-        "of the model after a boot to the operator (article 000). Set boot to another target, or "
-        'to "none" and use switch.sh after a boot.',
-        host='{"boot": "qwen"}',
-    ),
-    "a unit's name that is none": Case(
-        "site.py:2: targets.q.unit is not a unit name; found 'q.service'; allowed: letters, "
-        "digits, '-' and '_', at most 64, without '.service'.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q.service"}}}',
-    ),
-    "a unit of Lockstep's": Case(
-        "site.py:2: targets.q.unit is a unit of Lockstep, or of a package that it needs; found "
-        "'earlyoom'. Give it a name of its own, for example the engine's and the model's.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "earlyoom"}}}',
-    ),
-    "a unit used twice": Case(
-        "site.py:2: targets.m.unit is used twice; found 'q', also in targets.q. "
-        "Give each target its own.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "m": {"recipe": "b", "unit": "q"}}}',
     ),
     "a unit of another target's fallback": Case(
         "site.py:2: targets.m.unit is used twice; found 'q-fallback', also in targets.q. "
@@ -232,191 +158,45 @@ CASES = {
         host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "b"}, '
         '"q-fallback": {"recipe": "b", "unit": "m"}}}',
     ),
-    "a unit that is Open WebUI's": Case(
-        "site.py:2: webui.unit is also the unit of a target; found 'open-webui'.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "open-webui"}}}',
-    ),
     "a target bound twice": Case(
         "site.py:2: key 'q' stands twice in one mapping. "
         "Keep one of them; a target can be bound only once.",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}, "q": {"recipe": "a", "unit": "m"}}}',
-    ),
-    "a target bound twice in group data": Case(
-        f"all.py:{LAST_LINE + 1}: key 'q' stands twice in one mapping. "
-        "Keep one of them; a target can be bound only once.",
-        file="group_data/all.py",
-        text='targets = {"q": {"recipe": "a"}, "q": {"recipe": RECIPE, "unit": "q"}}\n'.replace(
-            "RECIPE", repr(SHIPPED)
-        ),
     ),
     "unknown recipe": Case(
         "site.py:2: targets.q.recipe names an unknown recipe; found 'qwen3.6'; "
         f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
         host='{"targets": {"q": {"recipe": "qwen3.6", "unit": "q"}}}',
     ),
-    "unknown fallback": Case(
-        "site.py:2: targets.q.fallback names an unknown recipe; found 'c'; "
-        f"allowed: {RECIPES}. `lockstep recipe list` shows what each one is.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q", "fallback": "c"}}}',
-    ),
-    "a port used twice": Case(
-        "site.py:2: targets.m.port: port 8000 is used twice; found also by targets.q.port. "
-        "Set targets.m.port to a free port.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q"}, '
-        '"m": {"recipe": "b", "unit": "m", "port": 8000}}}',
-    ),
-    "Open WebUI's port used twice": Case(
-        "site.py:2: targets.m.port: port 8080 is used twice; found also by webui.port. "
-        "Set targets.m.port to a free port.",
-        host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 8080}}}',
-    ),
-    "a port of the owner's that one of the defaults has": Case(
-        "site.py:2: webui.port: port 30001 is used twice; found also by targets.qwen.port. "
-        "Set webui.port to a free port.",
-        host='{"webui": {"port": 30001}}',
-    ),
-    "a port that is none": Case(
-        "site.py:2: targets.m.port is not a port for it; found 70000; allowed: 1024 to 65535.",
-        host='{"targets": {"m": {"recipe": "b", "unit": "m", "port": 70000}}}',
-    ),
-    "a port for copying that is none": Case(
-        "site.py:2: copy_port is not a port for it; found 0; allowed: 1024 to 65535.",
-        host='{"copy_port": 0}',
-    ),
-    "an address of the fast link that is none": Case(
-        "site.py:2: fabric_address is not an address; found '10.0.0.1/24'; allowed: an IP address "
-        "of the host, or a name that the other Sparks know.",
-        host='{"fabric_address": "10.0.0.1/24"}',
-    ),
-    "an address of the fast link with a slip": Case(
-        "site.py:2: fabric_address is not an address; found '10.77.0.300'; allowed: an IP address "
-        "of the host, or a name that the other Sparks know.",
-        host='{"fabric_address": "10.77.0.300"}',
-    ),
-    "a part of a commit for the compiled wheel": Case(
-        "site.py:2: engine.precompiled_commit is not a whole commit; found 'abc123'; allowed: 40 "
-        "hexadecimal digits, or None for the one at which the fork left upstream.",
-        host='{"engine": {"precompiled_commit": "abc123"}}',
-    ),
-    "a build of the compiled wheel that is a path": Case(
-        "site.py:2: engine.precompiled_variant is not the name of a build; found '../cu130'; "
-        'allowed: "cu130" or another folder of the server, "" for the usual one.',
-        host='{"engine": {"precompiled_variant": "../cu130"}}',
-    ),
-    "a finding that no deploy survives, waived": Case(
-        "site.py:2: waive[1] names a finding that no deploy survives; found 'architecture'; "
-        "allowed: codes of other findings, as plan and preflight show them. Remove it, and mend "
-        "what the finding says.",
-        host='{"waive": ("dgx-os", "architecture")}',
-    ),
-    "a mistyped code of a finding": Case(
-        "site.py:2: waive[1] is the code of no finding; found 'clok'. Did you mean 'clock'? "
-        "Allowed: "
-        "codes of findings, as plan and preflight show them.",
-        host='{"waive": ("dgx-os", "clok")}',
-    ),
-    "a licence in small letters": Case(
-        "site.py:2: accept_licences[0] is no licence that SPDX or a recipe names; found "
-        "'cc-by-4.0'. Did you mean 'CC-BY-4.0'? Allowed: what the finding `licence-refused` "
-        "names.",
-        host='{"accept_licences": ("cc-by-4.0",)}',
-    ),
-    "a mistyped licence of a recipe": Case(
-        "site.py:2: accept_licences[1] is no licence that SPDX or a recipe names; found "
-        "'LicenseRef-NVIDIA-Nemotron-Model-License'. Did you mean "
-        "'LicenseRef-NVIDIA-Nemotron-Open-Model-License'? Allowed: what the finding "
-        "`licence-refused` names.",
-        host='{"accept_licences": ("CC-BY-4.0", "LicenseRef-NVIDIA-Nemotron-Model-License")}',
-    ),
-    "a fork and a release": Case(
-        "site.py:2: engine.git and engine.release name two vLLMs; found "
-        "'https://example.org/v.git' "
-        "and 'vllm==0.20.2'. Keep one of them.",
-        host='{"engine": {"git": "https://example.org/v.git", "release": "vllm==0.20.2"}}',
-    ),
     "a password in the fork's address": Case(
         "site.py:2: engine.git holds a login, which would stand in the lock file; found "
-        "https://…@example.org:8443/me/vllm.git. Write the address without it, and the login into "
-        'sources.git, which is in no lock: "https://example.org:8443/": '
-        '"https://USER:TOKEN@example.org:8443/".',
+        "https://…@example.org:8443/me/vllm.git…",
         host='{"engine": {"git": "https://me:secret@example.org:8443/me/vllm.git"}}',
     ),
     "a token in the address of transformers": Case(
         "site.py:2: engine.transformers holds a login, which would stand in the lock file; found "
-        "https://…@example.org/t.git@abc. Write the address without it, and the login into "
-        'sources.git, which is in no lock: "https://example.org/": '
-        '"https://USER:TOKEN@example.org/".',
+        "https://…@example.org/t.git@abc…",
         host='{"engine": {"transformers": "transformers @ git+https://secret@example.org/t.git@abc"}}',
-    ),
-    "a day that is none": Case(
-        "site.py:2: engine.exclude_newer is not a day; found 'march'; allowed: \"YYYY-MM-DD\", "
-        '"fork" for the day of the fork\'s commit, or None.',
-        host='{"engine": {"exclude_newer": "march"}}',
     ),
     "a password in vLLM's own address": Case(
         "site.py:2: engine.upstream holds a login, which would stand in the lock file; found "
-        "ssh://…@example.org/v.git. Write the address without it, and the login into "
-        'sources.git, which is in no lock: "ssh://example.org/": '
-        '"ssh://USER:TOKEN@example.org/".',
+        "ssh://…@example.org/v.git…",
         host='{"engine": {"upstream": "ssh://git:secret@example.org/v.git"}}',
     ),
-    "a fork's address with half a bracket": Case(
-        "site.py:2: engine.git is not an address; found Invalid IPv6 URL.",
-        host='{"engine": {"git": "https://[fd00::1/v.git"}}',
-    ),
     "a login of a registry": Case(
-        "site.py:2: sources.registries['docker.io'] is not a registry; found 'mirror:5000'; "
-        "allowed: "
-        "HOST, HOST:PORT or HOST:PORT/PATH. Without https:// and without a login.",
+        "site.py:2: sources.registries['docker.io'] is not a registry; found 'mirror:5000'…",
         host='{"sources": {"registries": {"docker.io": "me:secret@mirror:5000"}}}',
     ),
-    "a registry without TLS with a path": Case(
-        "site.py:2: sources.plain_registries[0] is not a registry; found 'mirror:5000/hub'; "
-        "allowed: "
-        "HOST, HOST:PORT. Without https:// and without a login.",
-        host='{"sources": {"plain_registries": ("mirror:5000/hub",)}}',
-    ),
-    "a compiled wheel past the lock": Case(
-        "site.py:2: engine.build_environment.VLLM_PRECOMPILED_WHEEL_COMMIT is a variable that the "
-        "lock decides; found 'VLLM_PRECOMPILED_WHEEL_COMMIT'. Use engine.precompiled, "
-        "precompiled_commit or precompiled_variant.",
-        host='{"engine": {"build_environment": {"VLLM_PRECOMPILED_WHEEL_COMMIT": "x"}}}',
-    ),
-    "a digest without sha256:": Case(
-        "site.py:2: targets.q.image has a digest that is not a digest; found 'deadbeef'; allowed: "
-        "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
-        "Write the digest of the image's manifest for this architecture, or a tag.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q", "image": "a/b@deadbeef"}}}',
-    ),
-    "a digest that is too short": Case(
-        "site.py:2: webui.image has a digest that is not a digest; found 'sha256:abc'; allowed: "
-        "REPOSITORY:TAG or REPOSITORY@sha256:<64 hexadecimal digits>. "
-        "Write the digest of the image's manifest for this architecture, or a tag.",
-        host='{"webui": {"image": "a/b@sha256:abc"}}',
-    ),
-    "an image for a recipe that runs in the venv": Case(
-        "site.py:2: targets.q.image is given, but its recipe runs in the venv engine; "
-        "found 'a/b:1'. Remove it, or name a recipe with a container.",
-        host='{"targets": {"q": {"recipe": "mistral-small-4-119b-nvfp4-vllm-fork", '
-        '"unit": "q", "image": "a/b:1"}}}',
-    ),
-    "a script without a full path": Case(
-        "site.py:2: targets.q.scripts[0] needs a full path; found 'q.sh'.",
-        host='{"targets": {"q": {"recipe": "a", "unit": "q", "scripts": ("q.sh",)}}}',
-    ),
     "a value missing in a recipe's command": Case(
-        "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; "
-        "found {max_model_len}. Add these keys under `defaults`.",
+        "REPOSITORY/few/a.yaml: the command holds placeholders that nothing fills; found "
+        "{max_model_len}…",
         host='{"targets": {"q": {"recipe": "a", "unit": "q"}}}',
         file="few/a.yaml",
         text="command: vllm serve {model} --max-model-len {max_model_len}\n",
     ),
     "a value missing in a template": Case(
-        "templates/units/model.service.j2: a template value is missing; "
-        "found 'memory_limit' is undefined; allowed: admit, agent, container, description, "
-        "earlier, end, ended, environment, folders, gate, home, limits, oom_score, others, ready, "
-        "restart_key, restart_s, start, start_limit_s, start_s, starts, state_directory, "
-        "stop_container, stop_s, success, user, variant.",
+        "templates/units/model.service.j2: a template value is missing; found 'memory_limit' is "
+        "undefined…",
         file="templates/units/model.service.j2",
         text="# {{ memory_limit }}\n",
     ),
@@ -437,8 +217,8 @@ CASES = {
         text="targets = = {}\n",
     ),
     "group data that fails": Case(
-        "REPOSITORY/group_data/site.py:1: the file fails when it is read; "
-        "found NameError: name 'true' is not defined.",
+        "REPOSITORY/group_data/site.py:1: the file fails when it is read; found NameError: name "
+        "'true' is not defined.",
         file="group_data/site.py",
         text="webui = {'enabled': true}\n",
     ),
@@ -462,33 +242,27 @@ defaults: {port: %d}
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a deploy reads."""
-    folder = tmp_path_factory.mktemp("whole")
-    for part in PARTS:
-        source = REPOSITORY / part
-        if source.is_dir():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, folder / part, symlinks=True, ignore=ignored)
-        else:
-            shutil.copy(source, folder / part)
-    return folder
+    return copied(tmp_path_factory.mktemp("whole"), compiled=False)
 
 
 @pytest.fixture
 def repository(tmp_path: Path, whole: Path) -> Path:
     """The same files, to be damaged."""
     shutil.copytree(whole, tmp_path, symlinks=True, copy_function=os.link, dirs_exist_ok=True)
-    for folder in ("inventories", "few"):
-        (tmp_path / folder).mkdir()
-    # Group data of its name are there.
-    (tmp_path / "inventories/spark.py").touch()
+    (tmp_path / "few").mkdir()
     for name, port in {"a": 8000, "b": 8001}.items():
         (tmp_path / f"few/{name}.yaml").write_text(RECIPE % port)
     return tmp_path
 
 
-def message(case: Case, repository: Path) -> str:
-    """What a terminal shows for a case: its error in lines of 80 columns, then what happened."""
-    return paragraph(case.error.replace("REPOSITORY/", f"{repository}/")) + f"\n{END}"
+def is_told(case: Case, said: str, repository: Path) -> bool:
+    """Whether a terminal shows the error of a case, then what happened, wherever lines end."""
+    told, error, end = (
+        "".join(text.split())
+        for text in (said, case.error.replace("REPOSITORY/", f"{repository}/"), END)
+    )
+    _, begin, rest = told.partition(error.removesuffix("…"))
+    return bool(begin) and end in rest and (rest.startswith(end) is not error.endswith("…"))
 
 
 def damage(repository: Path, case: Case, port: int = 22) -> Path:
@@ -522,7 +296,7 @@ def test_a_fault_is_named_with_file_key_and_what_is_allowed(
         inventory.load(damage(repository, case))
     assert ended.value.code == 2
     said = capsys.readouterr()
-    assert said.err == message(case, repository)
+    assert is_told(case, said.err, repository), said.err
     assert said.out == ""
     templating.environment.cache_clear()
 
@@ -532,12 +306,7 @@ THROUGH_PYINFRA = (
     "unknown key in group data",
     "a key behind the hosts",
     "names of hosts that pyinfra would take for hosts of one letter",
-    "a second group of hosts",
     "unknown recipe",
-    "a target bound twice",
-    "a port used twice",
-    "a unit of Lockstep's",
-    "a digest without sha256:",
     "YAML that is none",
     "group data that is not Python",
 )
@@ -594,7 +363,7 @@ def test_pyinfra_ends_before_it_connects(name: str, repository: Path, door: sock
     damage(repository, case, door.getsockname()[1])
     done = pyinfra(*DEPLOY, folder=repository)
     said = done.stdout + done.stderr
-    assert message(case, repository) in said
+    assert is_told(case, said, repository), said
     assert "Traceback" not in said
     assert done.returncode == 2
     assert not was_contacted(door)
@@ -627,7 +396,7 @@ def test_pyinfra_itself_ends_before_it_connects(repository: Path, door: socket.s
         timeout=180,
         check=False,
     )
-    assert message(case, repository) in done.stderr
+    assert is_told(case, done.stderr, repository), done.stderr
     assert "Traceback" not in done.stdout + done.stderr
     assert done.returncode == 2
     assert not was_contacted(door)
@@ -756,15 +525,6 @@ def test_mistakes_of_every_kind_come_at_once_in_the_order_of_the_file(
     said = capsys.readouterr().err
     assert begun(said) == SAID.splitlines()
     assert said.endswith(f"\n24 mistakes.\n{END}")
-
-
-@pytest.mark.slow
-def test_pyinfra_names_all_of_them_too(repository: Path) -> None:
-    path = repository / "inventories/site.py"
-    path.write_text(MANY)
-    done = pyinfra(*DEPLOY, folder=repository)
-    assert begun(done.stderr) == SAID.splitlines()
-    assert done.returncode == 2 and "Traceback" not in done.stderr
 
 
 def test_a_file_that_ends_the_program_ends_no_command_as_if_all_was_well(tmp_path: Path) -> None:

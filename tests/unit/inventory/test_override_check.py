@@ -106,23 +106,32 @@ def test_what_the_target_says_has_one_place(key: str, own: str) -> None:
     assert refused.value.remedy == f"Set targets.qwen.{own}."
 
 
+RECIPES_OWN = [
+    "env",
+    "command",
+    "executor_config",
+    "lockstep",
+    "moe",
+    "licence",
+    "draft",
+    "runtime",
+]
+CLUSTERS_OWN = ("nnodes", "node_rank", "master_addr", "data_parallel_address")
+
+
 @pytest.mark.parametrize(
-    "key", ["env", "command", "executor_config", "lockstep", "moe", "licence", "draft", "runtime"]
+    ("key", "cluster", "said"),
+    [
+        *((key, None, "said by the recipe alone") for key in RECIPES_OWN),
+        *((key, "pair", "the cluster decides it") for key in CLUSTERS_OWN),
+        ("head_ip", None, "no flag of an engine"),
+    ],
 )
-def test_what_the_recipe_alone_says_is_no_flag(key: str) -> None:
-    with pytest.raises(InventoryError, match="said by the recipe alone"):
-        bound(**{key: "x"})
-
-
-@pytest.mark.parametrize("key", ["nnodes", "node_rank", "master_addr", "data_parallel_address"])
-def test_a_rank_of_a_cluster_is_the_clusters_word(key: str) -> None:
-    with pytest.raises(InventoryError, match="the cluster decides it"):
-        bound(cluster="pair", **{key: 3})
-
-
-def test_a_key_that_would_do_nothing_is_refused() -> None:
-    with pytest.raises(InventoryError, match="no flag of an engine"):
-        bound(head_ip="10.0.0.1")
+def test_what_is_no_flag_of_an_engine_or_somebody_elses_word_is_refused(
+    key: str, cluster: str | None, said: str
+) -> None:
+    with pytest.raises(InventoryError, match=said):
+        bound(cluster=cluster, **{key: 3})
 
 
 def test_a_fallback_is_held_to_the_same() -> None:

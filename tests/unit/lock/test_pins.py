@@ -143,14 +143,11 @@ models:
 """  # noqa: E501
 
 
-def test_the_record_is_written_sorted_and_one_thing_to_a_line(tmp_path: Path) -> None:
-    save(tmp_path / "lab.lock.yaml", PINS)
-    assert (tmp_path / "lab.lock.yaml").read_text() == TEXT
-
-
-def test_what_was_written_is_read_back_the_same(tmp_path: Path) -> None:
-    save(tmp_path / "pins" / "lab.lock.yaml", PINS)
-    assert load(tmp_path / "pins" / "lab.lock.yaml") == PINS
+def test_the_record_is_written_sorted_and_read_back_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pins" / "lab.lock.yaml"
+    save(path, PINS)
+    assert path.read_text() == TEXT
+    assert load(path) == PINS
 
 
 # Each example waits for the disk (fsync).
@@ -173,12 +170,9 @@ def test_any_name_survives_the_file(
     assert load(path) == Pins(git=git)
 
 
-def test_an_absent_record_is_an_empty_one(tmp_path: Path) -> None:
-    assert load(tmp_path / "none.yaml") == Pins()
-
-
-def test_a_section_without_entries_is_empty(tmp_path: Path) -> None:
+def test_an_absent_record_and_a_section_without_entries_are_empty(tmp_path: Path) -> None:
     path = tmp_path / "lab.lock.yaml"
+    assert load(path) == Pins()
     path.write_text("version: 1\npython:\ngit: {}\n")
     assert load(path) == Pins()
 
@@ -205,75 +199,43 @@ def compiled_line(**changed: str) -> str:
     return f"precompiled:\n  u: {{{values}, {fixed}}}"
 
 
+def model_line(file: str) -> str:
+    return f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{file}]}}"
+
+
+def image_line(digest: str, size: str = "1") -> str:
+    return f"images:\n  i: {{digest: {digest}, architecture: aarch64, size: {size}}}"
+
+
+TORCH_WHEEL = "torch-2.0-py3-none-any.whl"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "gti: {}",
-            "unknown key 'gti'. "
-            "Did you mean 'git'? Allowed: git, images, models, precompiled, python.",
-        ),
-        (
-            f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}",
-            "unknown key 'comit' in git.u. "
-            "Did you mean 'commit'? Allowed: branch, commit, resolved.",
-        ),
+        ("gti: {}", "unknown key 'gti'. Did you mean 'git'? Allowed: git,"),
+        (f"git:\n  u: {{branch: b, commit: {COMMIT}, comit: x}}", "unknown key 'comit' in git.u."),
         ("git:\n  u: {branch: b}", "git.u.commit is missing. Add git.u.commit."),
-        (
-            "git:\n  u: {branch: b, commit: abc}",
-            ":3: git.u.commit is not a commit; found 'abc'; "
-            "allowed: 40 lower-case hexadecimal digits. "
-            "Restore the entry, or delete it to resolve it again.",
-        ),
+        ("git:\n  u: {branch: b, commit: abc}", ":3: git.u.commit is not a commit; found 'abc'"),
         (f"git:\n  u: {{branch: b, commit: {NUMBER_LIKE}}}", "git.u.commit must be text; found"),
+        (image_line("abc"), "images.i.digest is not a digest; found 'abc'; allowed: sha256: and"),
+        (image_line(f"'{DIGEST}'", "many"), "images.i.size must be a whole number; found 'many'"),
         (
-            "images:\n  i: {digest: abc, architecture: aarch64, size: 1}",
-            "digest is not a digest; found 'abc'; allowed: sha256: and 64 hexadecimal digits",
+            wheel_line(TORCH_WHEEL, "torchvision"),
+            ":3: python.uv.packages.torchvision has the file of another package or version",
         ),
-        (
-            f"images:\n  i: {{digest: '{DIGEST}', architecture: aarch64, size: many}}",
-            "images.i.size must be a whole number; found 'many'",
-        ),
-        (
-            wheel_line("torch-2.0-py3-none-any.whl", "torchvision"),
-            ":3: python.uv.packages.torchvision has the file of another package or version; "
-            "found torch-2.0-py3-none-any.whl; allowed: torchvision 2.0",
-        ),
-        (
-            wheel_line("torch-2.0.tar.gz"),
-            "python.uv.packages.torch.file is not the name of a wheel; found 'torch-2.0.tar.gz'",
-        ),
-        (
-            wheel_line("torch-2.0-py3-none-any.whl", sha256="ab"),
-            "python.uv.packages.torch.sha256 is not a hash; found 'ab'; "
-            "allowed: 64 hexadecimal digits",
-        ),
+        (wheel_line("torch-2.0.tar.gz"), "python.uv.packages.torch.file is not the name of"),
+        (wheel_line(TORCH_WHEEL, sha256="ab"), "python.uv.packages.torch.sha256 is not a hash"),
         (
             "python:\n  uv: {asked: uv, architecture: aarch64, python: '3.12', packages: []}",
             "python.uv.asked must be a list; found 'uv'",
         ),
-        (
-            compiled_line(path=f"../{WHEEL}"),
-            ":3: precompiled.u.path leaves its place; found '../0123456789abcdef",
-        ),
-        (
-            compiled_line(sha256="ab"),
-            "precompiled.u.sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
-        ),
-        (
-            compiled_line(path="a/b.zip"),
-            "precompiled.u.path is not the name of a wheel; found 'a/b.zip'",
-        ),
+        (compiled_line(path=f"../{WHEEL}"), ":3: precompiled.u.path leaves its place"),
+        (compiled_line(sha256="ab"), "precompiled.u.sha256 is not a hash; found 'ab'"),
+        (compiled_line(path="a/b.zip"), "precompiled.u.path is not the name of a wheel"),
         (compiled_line(commit="main"), "precompiled.u.commit is not a commit; found 'main'"),
-        (
-            f"models:\n  m: {{asked: main, commit: {COMMIT}, files: [{{path: ../x, size: 1}}]}}",
-            "models.m.files['../x'].path leaves its place; found '../x'",
-        ),
-        (
-            f"models:\n  m: {{asked: main, commit: {COMMIT}, "
-            "files: [{path: x, size: 1, sha256: ab}]}",
-            "models.m.files.x.sha256 is not a hash; found 'ab'; allowed: 64 hexadecimal digits",
-        ),
+        (model_line("{path: ../x, size: 1}"), "models.m.files['../x'].path leaves its place"),
+        (model_line("{path: x, size: 1, sha256: ab}"), "models.m.files.x.sha256 is not a hash"),
         ("git:\n  a: {branch: b\n", "the file is not valid YAML"),
         ("git:\n  a: 1\ngit:\n  b: 2\n", "key 'git' stands twice (first on line 2)"),
         ("- a\n", "the file must hold one YAML mapping"),

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import findings, pins_for, spark
 
 from lockstep import preflight
 from lockstep.core.findings import FATAL, Finding
 from lockstep.onhost.docker import docker_api
 from lockstep.units.docker_run import LABEL
 
-NOW = 1_795_000_000.0
 # As NVIDIA's playbook has it: `docker run -p 8080:8080 -v open-webui:… --name open-webui`.
 PLAYBOOK = {"open-webui": {"id": "0123", "ports": [8080]}}
 
@@ -21,10 +20,7 @@ def found(
     adopt: tuple[str, ...] = (), listeners: dict[str, Any] | None = None, **foreign: Any
 ) -> list[Finding]:
     plan = spark(adopt=adopt)
-    facts = healthy(plan, NOW)
-    facts["docker"]["foreign"] |= foreign
-    facts["listeners"] = listeners or {}
-    return preflight.findings(plan, pins_for(plan), facts, now=NOW)
+    return findings(plan, docker={"foreign": foreign}, listeners=listeners or {})
 
 
 def test_the_playbooks_container_and_volume_are_refused_with_two_ways_out() -> None:

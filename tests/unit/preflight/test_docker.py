@@ -8,14 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import findings
 
-from lockstep import preflight
 from lockstep.core.findings import Finding
 
-PLAN = spark()
-PINS = pins_for(PLAN)
-NOW = 1_795_000_000.0
 DRIVER = "580.95.05"
 ETC, RUN = "/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"
 HOOK, CDI_HOOK, DEVICE = "nvidia-container-runtime-hook", "nvidia-cdi-hook", "nvidia.com/gpu=all"
@@ -23,48 +19,31 @@ REFRESH = "sudo systemctl restart nvidia-cdi-refresh"
 
 
 def found(**docker: Any) -> list[Finding]:
-    facts = healthy(PLAN, NOW)
-    return preflight.findings(
-        PLAN, PINS, {**facts, "docker": {**facts["docker"], **docker}}, now=NOW
-    )
+    return findings(docker=docker)
 
 
 def ways(docker: dict[str, Any], **told: Any) -> list[Finding]:
-    facts = healthy(PLAN, NOW)
-    facts["docker_ways"] |= told
-    facts["disks"] |= {docker["root"]: facts["disks"]["/var/lib"]} if "root" in docker else {}
-    return preflight.findings(
-        PLAN, PINS, {**facts, "docker": {**facts["docker"], **docker}}, now=NOW
-    )
+    disks = {docker["root"]: {"device": 1, "free": 10**13}} if "root" in docker else {}
+    return findings(docker=docker, docker_ways=told, disks=disks)
 
 
 FAULT = {"fault": "Docker does not answer at /run/docker.sock: No such file or directory"}
+# A snap's daemon has the host's socket; the client of units it has not.
+SNAPS = {"root": "/var/snap/docker/common/var-lib-docker"}
+BROKEN = "error initializing buildkit: invalid database"
 
 
 @pytest.mark.parametrize(
     ("docker", "told", "message", "remedy"),
     [
-        # A snap's daemon has the host's socket; the client of units it has not.
-        (
-            {"root": "/var/snap/docker/common/var-lib-docker"},
-            {"client": False},
-            "Docker is a snap here",
-            "`sudo snap disable docker`",
-        ),
+        (SNAPS, {"client": False}, "Docker is a snap here", "`sudo snap disable docker`"),
         ({}, {"snap": True}, "Docker is a snap here", "docker-ce"),
         ({}, {"client": False}, "there is no /usr/bin/docker, by which units start", "docker-ce"),
         (
-            FAULT,
-            {"rootless": ["1000"]},
-            "a rootless one answers, of the account 1000",
+            *(FAULT, {"rootless": ["1000"]}, "a rootless one answers, of the account 1000"),
             "`systemctl --user disable --now docker`",
         ),
-        (
-            FAULT,
-            {"said": "error initializing buildkit: invalid database"},
-            "it said: error initializing buildkit: invalid database",
-            "/var/lib/docker/buildkit.broken",
-        ),
+        (FAULT, {"said": BROKEN}, f"it said: {BROKEN}", "/var/lib/docker/buildkit.broken"),
     ],
 )
 def test_a_docker_that_units_cannot_use_is_refused(

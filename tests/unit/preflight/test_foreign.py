@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from a_spark import healthy, pins_for, spark
+from a_spark import findings, pins_for, spark
 
-from lockstep import preflight
 from lockstep.core.findings import FATAL
 from lockstep.host.intended import Intended
 from lockstep.preflight import foreign
@@ -38,14 +37,12 @@ def test_every_file_unit_folder_link_and_account_is_asked_for() -> None:
 
 
 def test_each_thing_of_somebody_elses_is_an_error_that_nothing_waives() -> None:
-    facts = healthy(PLAN, now=0.0)
-    facts["foreign"] = {
+    theirs = {
         "/data/models": "mode 0775, of me:me; it would be 0755, of root:root",
         "unit vllm.service": "/usr/lib/systemd/system/vllm.service, of package vllm",
         "account lockstep": "uid 1001, home /home/lockstep",
     }
-    found = preflight.findings(PLAN, PINS, facts, now=0.0)
-    mine = [item for item in found if item.code == "not-ours"]
+    mine = [item for item in findings(PLAN, foreign=theirs) if item.code == "not-ours"]
     assert [item.severity for item in mine] == ["error"] * 3
     assert mine[0].message == (
         "/data/models was not made by Lockstep (mode 0775, of me:me; it would be 0755, of "

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import findings, spark
 
-from lockstep import preflight
 from lockstep.core.errors import CatalogueError
 from lockstep.core.findings import Finding
 from lockstep.inventory.cluster_join import joined
@@ -64,51 +63,31 @@ def test_a_driver_that_others_serve_with_is_no_finding(version: str) -> None:
     assert of_driver(version) == []
 
 
-def test_the_driver_under_which_engines_die_is_a_warning_with_the_cure() -> None:
-    [finding] = of_driver("580.159.03")
-    assert (finding.code, finding.severity, finding.subject) == (
-        "driver-version",
-        "warning",
-        "spark1",
-    )
-    assert finding.message.startswith("driver 580.159.03: engines were reported to die")
-    assert "cudaErrorNotPermitted" in finding.message and "580.178.04" in finding.remedy
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch NVML library version: 610.43"
+GONE = "No devices were found"
+BRANCH = "it is of no branch that DGX OS has (580)"
 
 
-@pytest.mark.parametrize("version", ["575.57.08", "610.43.02", "600.1"])
-def test_any_other_branch_than_that_of_dgx_os_is_warned_of(version: str) -> None:
-    [finding] = of_driver(version)
-    assert (finding.code, finding.severity) == ("driver-version", "warning")
-    assert finding.message.startswith(f"driver {version}: it is of no branch that DGX OS has (580)")
-
-
-def test_a_second_driver_is_explained() -> None:
-    said = "Failed to initialize NVML: Driver/library version mismatch NVML library version: 610.43"
-    [finding] = of_driver(fault=said)
-    assert (finding.code, finding.severity) == ("driver", "error")
-    assert "parts of a second driver" in finding.message
-    assert finding.remedy.startswith("Reboot. If it stays,") and "apt-cache" in finding.remedy
-
-
-@pytest.mark.parametrize("version", ["590.48.01", "595.71.05"])
-def test_branches_that_dgx_os_does_not_have_are_warned_of(version: str) -> None:
-    [finding] = of_driver(version)
-    assert finding.message.startswith(f"driver {version}: it is no driver of DGX OS")
-
-
-def test_no_device_after_half_an_update_is_explained() -> None:
-    [finding] = of_driver(fault="No devices were found")
-    assert (finding.code, finding.severity) == ("driver", "error")
-    assert finding.message.startswith(
-        "the driver does not answer: No devices were found; so it was where `apt upgrade` had"
-    )
-    assert "which brings the firmware" in finding.remedy
-
-
-def test_another_fault_is_told_as_it_is() -> None:
-    [finding] = of_driver(fault="NVIDIA-SMI has failed")
-    assert finding.message == "the driver does not answer: NVIDIA-SMI has failed"
-    assert finding.remedy.startswith("Reboot;")
+@pytest.mark.parametrize(
+    ("version", "fault", "said", "cure"),
+    [
+        ("580.159.03", "", "engines were reported to die", "580.178.04"),
+        ("575.57.08", "", BRANCH, ""),
+        ("610.43.02", "", BRANCH, ""),
+        ("590.48.01", "", "it is no driver of DGX OS", ""),
+        ("595.71.05", "", "it is no driver of DGX OS", ""),
+        ("", MISMATCH, "parts of a second driver", "Reboot. If it stays,"),
+        ("", GONE, f"{GONE}; so it was where `apt upgrade` had", "which brings the firmware"),
+    ],
+)
+def test_a_driver_that_is_known_to_be_wrong_is_named_with_its_cure(
+    version: str, fault: str, said: str, cure: str
+) -> None:
+    [finding] = of_driver(version, **({"fault": fault} if fault else {}))
+    kind = ("driver", "error") if fault else ("driver-version", "warning")
+    assert (finding.code, finding.severity) == kind
+    assert said in finding.message and version in finding.message
+    assert cure in finding.remedy and finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -139,18 +118,8 @@ def test_a_wrong_entry_is_named(
 
 
 def test_preflight_looks_into_the_list_of_drivers() -> None:
-    plan = spark()
-    facts = healthy(plan, 1000.0)
-    facts["gpu"]["driver_version"] = "580.159.03"
-    found = preflight.findings(plan, pins_for(plan), facts, now=1000.0)
+    found = findings(gpu={"driver_version": "580.159.03"})
     assert [item.code for item in found] == ["driver-version"]
-
-
-def seen(plan: HostPlan, **facts: Any) -> list[Finding]:
-    answer = healthy(plan, 1000.0)
-    answer["kernel"] |= facts
-    answer["lacking"] = []
-    return preflight.findings(plan, pins_for(plan), answer, now=1000.0)
 
 
 def member(number: int, **data: Any) -> HostPlan:
@@ -166,5 +135,6 @@ def member(number: int, **data: Any) -> HostPlan:
 
 def test_preflight_refuses_members_of_clusters_with_rdma_and_no_other_host() -> None:
     plan = next(iter(joined([member(1), member(2)], "the inventory")))
-    assert [item.severity for item in seen(plan, release="7.0.0-1019-nvidia")] == ["error"]
-    assert [item.severity for item in seen(spark(), release="7.0.0-1019-nvidia")] == ["warning"]
+    for host, severity in ((plan, "error"), (spark(), "warning")):
+        found = findings(host, kernel={"release": "7.0.0-1019-nvidia"}, lacking=[])
+        assert [item.severity for item in found] == [severity]

@@ -6,21 +6,18 @@ import re
 from typing import Any
 
 import pytest
-from a_spark import GIB, healthy, pins_for, spark
+from a_spark import GIB, findings, spark
 
 from group_data import all as group_data
-from lockstep import preflight
 from lockstep.core.findings import Finding
 from lockstep.inventory.host import HostPlan, models_of
 
 PLAN = spark()
-PINS = pins_for(PLAN)
-NOW = 1_795_000_000.0
 
 
 def found(available: float, plan: HostPlan = PLAN, **facts: Any) -> list[Finding]:
     memory = {"MemTotal": int(121.69 * GIB), "MemAvailable": int(available * GIB)}
-    every = preflight.findings(plan, PINS, {**healthy(plan, NOW), "memory": memory, **facts})
+    every = findings(plan, memory=memory, **facts)
     return [item for item in every if item.code == "memory-available"]
 
 
@@ -55,8 +52,7 @@ def test_what_our_own_sysctl_will_take_is_counted_before_it_is_set_and_only_then
 def test_a_spark_of_64_gb_is_judged_by_its_own_figures_and_what_is_said_to_set_is_enough() -> None:
     plan = spark(expected={"memory_gib": 58})
     memory = {"MemTotal": int(60.85 * GIB), "MemAvailable": int(53.5 * GIB)}
-    facts = {**healthy(plan, NOW), "memory": memory}
-    every = preflight.findings(plan, PINS, facts)
+    every = findings(plan, memory=memory)
     assert not [item for item in every if item.code == "memory"]
     short = [item for item in every if item.code == "memory-available"]
     # The fallback's share of it is there, and its weights do not fit: the plan's to say.
@@ -65,12 +61,13 @@ def test_a_spark_of_64_gb_is_judged_by_its_own_figures_and_what_is_said_to_set_i
 
 
 def test_a_spark_of_64_gb_that_nobody_expects_hears_what_to_say() -> None:
-    facts = {**healthy(PLAN, NOW), "memory": {"MemTotal": 61 * GIB, "MemAvailable": 54 * GIB}}
-    [memory] = [item for item in preflight.findings(PLAN, PINS, facts) if item.code == "memory"]
-    assert '`expected = {"memory_gib": 58}`' in memory.remedy
-    facts["memory"] = {"MemTotal": 100 * GIB, "MemAvailable": 54 * GIB}
-    [memory] = [item for item in preflight.findings(PLAN, PINS, facts) if item.code == "memory"]
-    assert memory.remedy.startswith("Is something else holding memory")
+    for gib, remedy in (
+        (61, '`expected = {"memory_gib": 58}`'),
+        (100, "Is something else holding memory"),
+    ):
+        every = findings(memory={"MemTotal": gib * GIB, "MemAvailable": 54 * GIB})
+        [memory] = [item for item in every if item.code == "memory"]
+        assert remedy in memory.remedy
 
 
 def test_a_host_with_90_gib_hears_the_number_and_what_to_set_before_the_download() -> None:

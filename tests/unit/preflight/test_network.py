@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import findings, spark
 
-from lockstep import preflight
 from lockstep.core.findings import Finding
 from lockstep.inventory.cluster_join import joined
 from lockstep.inventory.host import HostPlan
 
-NOW = 1_795_000_000.0
 TWINS = ("enp1s0f0np0", "enP2p1s0f0np0")
 
 
@@ -32,11 +30,7 @@ def member(**fabric: object) -> HostPlan:
 
 
 def found(plan: HostPlan, *absent: str, wireless: str = "") -> list[Finding]:
-    facts = healthy(plan, NOW)
-    facts["fabric"]["wireless"] = wireless
-    facts["fabric"]["absent"] = list(absent)
-    facts["lacking"] = []
-    return preflight.findings(plan, pins_for(plan), facts, now=NOW)
+    return findings(plan, fabric={"wireless": wireless, "absent": list(absent)}, lacking=[])
 
 
 def test_a_port_without_its_cable_stops_the_clusters_targets_and_nothing_else() -> None:
@@ -57,6 +51,7 @@ def test_a_port_without_its_cable_stops_the_clusters_targets_and_nothing_else() 
 def test_an_interface_that_no_cable_brings_is_an_error(name: str) -> None:
     errors = found(member(), name)
     assert [(item.code, item.severity) for item in errors] == [("no-interface", "error")]
+    assert errors[0].message == f"there is no network interface {name}, which `fabric` names"
 
 
 def test_one_of_each_is_one_finding_of_each() -> None:

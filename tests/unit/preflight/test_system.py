@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import findings, spark
 
-from lockstep import preflight
-from lockstep.core.findings import FATAL, Finding
+from lockstep.core.findings import FATAL
 
-PLAN = spark()
 ONCE = "nvidia-spark-run-apt-upgrade-once.service"
-
-
-def found(once: dict[str, Any], daily: tuple[str, ...] = ()) -> list[Finding]:
-    facts = healthy(PLAN, 1000.0)
-    facts["updates"]["once"] |= once
-    facts["updates"]["daily"] = list(daily)
-    return preflight.findings(PLAN, pins_for(PLAN), facts, now=1000.0)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +30,7 @@ def found(once: dict[str, Any], daily: tuple[str, ...] = ()) -> list[Finding]:
 def test_the_one_shot_upgrade_that_runs_or_is_to_come_is_a_warning_with_its_reboot(
     once: dict[str, Any], message: str, remedy: str
 ) -> None:
-    [finding] = found({"done": False, **once})
+    [finding] = findings(updates={"once": {"done": False, **once}})
     assert (finding.code, finding.severity) == ("upgrade-pending", "warning")
     assert finding.message == f"{ONCE} {message}"
     assert remedy in finding.remedy and '("upgrade-pending",)' in finding.remedy
@@ -50,21 +41,20 @@ def test_the_one_shot_upgrade_that_runs_or_is_to_come_is_a_warning_with_its_rebo
     [{"done": True}, *({"done": False, "state": state} for state in ("masked", "disabled", ""))],
 )
 def test_one_that_is_over_or_off_is_none(once: dict[str, Any]) -> None:
-    assert found(once) == []
+    assert findings(updates={"once": once}) == []
 
 
 def test_services_that_use_apt_now_are_named() -> None:
-    [finding] = found({}, ("apt-daily-upgrade.service",))
+    [finding] = findings(updates={"daily": ["apt-daily-upgrade.service"]})
     assert (finding.code, finding.severity) == ("apt-busy", "warning")
     assert finding.message == "apt-daily-upgrade.service uses apt now"
 
 
 def test_who_has_apts_locks_is_named_once() -> None:
-    facts = healthy(PLAN, 1000.0)
     remedy = "`sudo systemctl stop packagekit.service` frees the lock"
     holder = {"who": "/x/lock is held by packagekitd", "unit": "apt-daily.service"}
-    facts["updates"] |= {"daily": ["apt-daily.service"], "holder": {**holder, "remedy": remedy}}
-    [finding] = preflight.findings(PLAN, pins_for(PLAN), facts, now=1000.0)
+    told = {"daily": ["apt-daily.service"], "holder": {**holder, "remedy": remedy}}
+    [finding] = findings(updates=told)
     assert (finding.code, finding.severity) == ("apt-busy", "warning")
     assert finding.message == "/x/lock is held by packagekitd"
     assert finding.remedy.startswith("Packages that are missing wait up to 30 min for each")
@@ -72,9 +62,8 @@ def test_who_has_apts_locks_is_named_once() -> None:
 
 
 def test_half_installed_packages_of_others_are_an_error_that_nobody_can_waive() -> None:
-    facts = healthy(PLAN, 1000.0)
-    facts["unfinished"] = {f"thunderbird-locale-{each}": "unpacked" for each in "abcdef"}
-    [finding] = preflight.findings(PLAN, pins_for(PLAN), facts, now=1000.0)
+    packages = {f"thunderbird-locale-{each}": "unpacked" for each in "abcdef"}
+    [finding] = findings(unfinished=packages)
     assert (finding.code, finding.severity) == ("apt-broken", "error")
     assert finding.code in FATAL
     assert finding.message.endswith("thunderbird-locale-d (unpacked) and 2 more")
@@ -98,7 +87,4 @@ def test_half_installed_packages_of_others_are_an_error_that_nobody_can_waive() 
 def test_an_earlyoom_that_counts_otherwise_is_a_warning(
     version: str, data: dict[str, Any], codes: list[str]
 ) -> None:
-    plan = spark(**data)
-    facts = healthy(plan, 1000.0) | {"earlyoom": version}
-    findings = preflight.findings(plan, pins_for(plan), facts, now=1000.0)
-    assert [item.code for item in findings] == codes
+    assert [item.code for item in findings(spark(**data), earlyoom=version)] == codes

@@ -6,7 +6,7 @@ import datetime
 from typing import Any
 
 import pytest
-from a_spark import healthy, pins_for, spark
+from a_spark import findings, pins_for, spark
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.x509 import CertificateBuilder, Name, random_serial_number
@@ -23,10 +23,7 @@ def plan(tls: object, *names: str) -> Any:
 
 
 def found(**facts: object) -> list[Finding]:
-    this = plan(YOURS)
-    answer = healthy(this, 1000.0)
-    answer["tls"] |= facts
-    return preflight.findings(this, pins_for(this), answer, now=1000.0)
+    return findings(plan(YOURS), tls=facts)
 
 
 @pytest.mark.parametrize(

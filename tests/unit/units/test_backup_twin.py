@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from a_spark import pins_for, spark
+from monitored import written
 from tools import run
 
 from lockstep.cli.remove import question
@@ -30,14 +31,9 @@ def hosts(*backup: dict[str, Any], **data: Any) -> list[Intended]:
     return [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
 
 
-def text(this: Intended, path: str) -> str:
-    """The text of a file; "" where it is not written."""
-    return next((file.text for file in this.all_files if file.path.endswith(path)), "")
-
-
-def settings(written: str) -> dict[str, str]:
+def settings(text: str) -> dict[str, str]:
     """Keyword → value of a configuration of ssh or sshd."""
-    lines = (line.split(None, 1) for line in written.splitlines())
+    lines = (line.split(None, 1) for line in text.splitlines())
     return {words[0]: words[1] for words in lines if len(words) == 2 and words[0] != "#"}
 
 
@@ -53,17 +49,17 @@ def test_each_host_backs_up_to_the_next_and_the_last_to_the_first() -> None:
 
 def test_restic_is_told_the_way_by_its_name() -> None:
     one, two = hosts({"enabled": True, "to": ("/mnt/nas", "twin")}, {"port": 7000})
-    to = json.loads(text(one, "/backup.json"))["to"]
+    to = json.loads(written(one, "backup.json"))["to"]
     assert to == ["/mnt/nas/spark1", "sftp:spark2.lockstep:/spark1"]
-    way = settings(text(one, WAY))
+    way = settings(written(one, WAY))
     assert (way["Host"], way["HostName"], way["Port"]) == ("spark2.lockstep", "10.77.0.2", "7000")
     assert way["IdentityFile"] == PRIVATE and way["StrictHostKeyChecking"] == "yes"
-    assert text(one, DOOR) == text(one, UNIT) == text(two, WAY) == ""
+    assert written(one, DOOR) == written(one, UNIT) == written(two, WAY) == ""
 
 
 def test_the_door_is_open_to_one_host_one_account_one_key_and_one_folder() -> None:
     one, two = hosts(TWIN, {})
-    door = settings(text(two, DOOR))
+    door = settings(written(two, DOOR))
     (key,) = [key for key in two.shared_keys if key.hosts[0] == "spark1"]
     assert door["AuthorizedKeysFile"] == key.path
     assert door["ListenAddress"] == "10.77.0.2:7076"
@@ -71,21 +67,21 @@ def test_the_door_is_open_to_one_host_one_account_one_key_and_one_folder() -> No
     assert door["ForceCommand"] == "internal-sftp" and door["DisableForwarding"] == "yes"
     assert door["ChrootDirectory"] == "/var/lib/lockstep-backup"
     assert door["AuthenticationMethods"] == "publickey"
-    unit = text(two, UNIT)
+    unit = written(two, UNIT)
     assert "IPAddressDeny=any\nIPAddressAllow=10.77.0.1\n" in unit
     assert "chown --recursive lockstep-backup:lockstep-backup /var/lib/lockstep-backup/spark1" in (
         unit
     )
     assert UNIT in two.watching and UNIT not in one.watching
-    rules = text(two, "/firewall.nft")
+    rules = written(two, "firewall.nft")
     assert re.findall(r"saddr { (\S+) } tcp dport 7076 accept", rules) == ["10.77.0.1/32"]
-    assert "7076" not in text(one, "/firewall.nft")
+    assert "7076" not in written(one, "firewall.nft")
 
 
 def test_ssh_reads_the_way_as_it_is_meant(tmp_path: Path) -> None:
     one, _ = hosts(TWIN, {})
     file = tmp_path / "way"
-    file.write_text(text(one, WAY))
+    file.write_text(written(one, WAY))
     said = run(["ssh", "-G", "-F", file, "spark2.lockstep"]).stdout
     known = dict(line.split(None, 1) for line in said.splitlines() if " " in line)
     assert (known["hostname"], known["user"]) == ("10.77.0.2", "lockstep-backup")
@@ -99,7 +95,7 @@ def test_a_key_stays_where_it_is_made_and_only_public_halves_are_carried() -> No
     public, known = one.shared_keys
     assert (public.hosts, known.hosts) == (("spark1", "spark2"), ("spark2", "spark1"))
     assert public.make[-2:] == (PRIVATE, public.path) and PRIVATE not in public.take
-    assert settings(text(one, WAY))["UserKnownHostsFile"] == known.path
+    assert settings(written(one, WAY))["UserKnownHostsFile"] == known.path
     assert {key.mode for key in one.shared_keys} == {"0644"}
 
 

@@ -118,6 +118,8 @@ def test_an_engine_that_refuses_moves_behind_a_door_that_merges() -> None:
     assert unit_names(bound(data)) == ("engine.service",)
     target = told(data)["model"]
     assert (target["url"], target["engine_url"]) == (variant.url, variant.engine_url)
+    (named,) = made(settings(model=replace(TARGET, engine_port=7000)))
+    assert named.engine_url == "http://127.0.0.1:7000"
 
 
 def test_a_target_open_to_others_moves_behind_a_door_that_asks_for_the_key() -> None:
@@ -135,6 +137,7 @@ def test_a_target_open_to_others_moves_behind_a_door_that_asks_for_the_key() -> 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
 def test_on_loopback_nobody_is_asked_for_a_key(address: str) -> None:
     data = settings(model=replace(TARGET, bind=address))
+    assert not made(data)[0].target.open
     assert "LoadCredential" not in unit(data)
     assert "IPAddressDeny=any\nIPAddressAllow=localhost\n" in unit(data)
     assert told(data)["model"]["api_key_file"] is None
@@ -251,11 +254,6 @@ def test_a_port_that_cannot_be_is_refused(targets: dict[str, TargetData], messag
     with pytest.raises(InventoryError) as error:
         bound(settings(None, **targets))
     assert message in str(error.value)
-
-
-def test_another_engine_port_may_be_named() -> None:
-    (variant,) = made(settings(model=replace(TARGET, engine_port=7000)))
-    assert variant.engine_url == "http://127.0.0.1:7000"
 
 
 @pytest.mark.parametrize(

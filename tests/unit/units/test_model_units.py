@@ -12,17 +12,8 @@ from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import parse
 from lockstep.units.model_units import webui_command
 from lockstep.units.variants import variants
+from tests.unit.units.test_variants import RECIPE
 
-RECIPE = """
-recipe_version: "2"
-model: org/model
-runtime: vllm
-defaults: {port: 8000, gpu_memory_utilization: 0.5}
-command: vllm serve {model} --port {port} --gpu-memory-utilization {gpu_memory_utilization}
-lockstep:
-  moe: true
-  memory: {value: 40, source: here, date: 2026-11-21, kind: computed}
-"""
 TOOLS = RECIPE.replace("{port}", "{port} --enable-auto-tool-choice --tool-call-parser hermes")
 VECTORS = RECIPE.replace("{port}", "{port} --runner pooling")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from a_spark import pins_for, spark
+from monitored import written
 
 from lockstep.core.errors import InventoryError
 from lockstep.drift.subjects.files import expected
@@ -30,11 +31,6 @@ def hosts(**gateway: object) -> list[Intended]:
         for number, name in ((11, "Spark-1.local"), (12, "spark2"))
     ]
     return [Intended(plan, pins_for(plan)) for plan in joined(plans, "site.py")]
-
-
-def written(this: Intended, name: str) -> str:
-    """The text of a file; "" where it is not written."""
-    return next((file.text for file in this.all_files if file.path.endswith(name)), "")
 
 
 def sites(this: Intended) -> list[str]:

@@ -7,31 +7,23 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from an_inventory import ANNA, PAIR, written
 from click.testing import CliRunner, Result
 
 from lockstep.cli.main import main
 from lockstep.clients.programs import PROGRAMS
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-sparks = checked(
-    __file__,
-    [
-        ("spark-1.local", {"operators": ("anna",)}),
-        ("spark-2.local", {"operators": ("anna",), "gateway": {"bind": "0.0.0.0", "tls": "own"}}),
-    ],
-)
-"""
+HOSTS = {
+    "spark-1.local": ANNA,
+    "spark-2.local": {**ANNA, "gateway": {"bind": "0.0.0.0", "tls": "own"}},
+}
 KEY = "lk-secret"
 
 
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
-    path = tmp_path / "sparks.py"
-    path.write_text(INVENTORY)
     (tmp_path / "anna.key").write_text(f"{KEY}\n")
-    return path
+    return written(tmp_path, HOSTS)
 
 
 def run(inventory: Path, program: str, *words: str) -> Result:
@@ -78,7 +70,6 @@ def test_who_reads_no_file_is_told_the_line(inventory: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--host", "spark-9"), "no such host; found spark-9"),
         (("--model", "gpt-5"), "no such model; found gpt-5; allowed: auto, qwen, mistral"),
         (("--key-file", "/nowhere"), "'/nowhere' does not exist"),
     ],
@@ -89,34 +80,9 @@ def test_wrong_use(inventory: Path, words: tuple[str, ...], said: str) -> None:
     assert said in " ".join(done.output.split())
 
 
-CLUSTER = """\
-from lab import RECIPES
-from lockstep.deploy.checked import checked
-
-_big = {"recipe": "mistral-sglang-nx", "unit": "sglang-all", "overrides": {"tensor_parallel": 2}}
-sparks = checked(
-    __file__,
-    [
-        (
-            name,
-            {
-                "operators": ("anna",),
-                "fabric_address": address,
-                "fabric": {"socket": "eth0"},
-                "clusters": {"pair": {"hosts": ("spark-1", "spark-2")}},
-                "recipe_folders": (RECIPES,),
-                "targets": {"all": {**_big, "cluster": "pair"}},
-            },
-        )
-        for name, address in (("spark-1", "10.0.0.1"), ("spark-2", "10.0.0.2"))
-    ],
-)
-"""
-
-
 def test_a_member_that_does_not_answer_offers_nothing(inventory: Path) -> None:
-    inventory.write_text(CLUSTER)
-    assert json.loads(run(inventory, "claude", "--host", "spark-1").stdout)
-    done = run(inventory, "claude", "--host", "spark-2")
+    written(inventory.parent, PAIR)
+    assert json.loads(run(inventory, "claude", "--host", "spark-1.local").stdout)
+    done = run(inventory, "claude", "--host", "spark-2.local")
     assert done.exit_code == 2
     assert "no such model; found auto; allowed: none answers" in " ".join(done.output.split())

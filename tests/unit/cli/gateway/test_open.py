@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from an_inventory import ANNA, written
 from click.testing import CliRunner, Result
 
 from lockstep.cli.gateway import open as module
@@ -20,20 +21,14 @@ from lockstep.fleet.hosts import NOT_DEPLOYED, Answer
 from lockstep.fleet.login import Login
 from lockstep.fleet.tunnel import Tunnel
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-sparks = checked(
-    __file__,
-    [(f"spark-{n}", {"ssh_user": "anna", "operators": ("anna",), **MORE}) for n in (1, 2)],
-)
-"""
-OPEN = '{"gateway": {"bind": "0.0.0.0", "tls": "own"}, "webui": {"bind": "0.0.0.0"}}'
+GATEWAY: dict[str, Any] = {"gateway": {"bind": "0.0.0.0", "tls": "own"}}
+OPEN: dict[str, Any] = {**GATEWAY, "webui": {"bind": "0.0.0.0"}}
 TRUST = "  trust https://spark-1:8443/root.crt, its own authority (`lockstep help tls`)"
 
 
-def run(folder: Path, *words: str, more: str = "{}") -> Result:
-    path = folder / "sparks.py"
-    path.write_text(INVENTORY.replace("MORE", more))
+def run(folder: Path, *words: str, **more: Any) -> Result:
+    data = {"ssh_user": "anna", **ANNA, **more}
+    path = written(folder, {"spark-1": data, "spark-2": data})
     return CliRunner().invoke(main, ["open", "-i", str(path), *words])
 
 
@@ -88,7 +83,7 @@ def test_print_opens_nothing_and_says_how(tmp_path: Path, opened: list[Any]) -> 
 
 
 def test_what_other_machines_reach_needs_no_tunnel(tmp_path: Path, opened: list[Any]) -> None:
-    done = run(tmp_path, "--limit", "spark-1", more=OPEN)
+    done = run(tmp_path, "--limit", "spark-1", **OPEN)
     assert done.exit_code == 0 and opened == []
     assert done.output.splitlines() == [
         "spark-1",
@@ -149,8 +144,7 @@ def test_only_an_answer_counts_as_one() -> None:
 def test_a_page_that_others_reach_stays_where_it_is_beside_a_chat_that_they_do_not(
     tmp_path: Path, opened: list[Any]
 ) -> None:
-    more = '{"gateway": {"bind": "0.0.0.0", "tls": "own"}}'
-    done = run(tmp_path, "--limit", "spark-1", more=more)
+    done = run(tmp_path, "--limit", "spark-1", **GATEWAY)
     assert done.output.splitlines()[1:3] == [
         "  page  https://spark-1:8443",
         "  chat  http://127.0.0.1:8080",

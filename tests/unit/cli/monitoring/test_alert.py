@@ -8,18 +8,11 @@ from pathlib import Path
 from click.testing import Result
 from over_ssh import invoked
 
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-_TELL = ({"ntfy": "https://ntfy.sh/secret-topic"}, {"webhook": "http://10.0.0.9:8/x"})
-sparks = checked(
-    __file__,
-    [
-        ("spark-1.local", {"ssh_user": "anna", "monitoring": {"enabled": True, "tell": _TELL}}),
-        ("spark-2.local", {"ssh_user": "anna", "monitoring": {"enabled": True}}),
-    ],
-)
-"""
+TELL = ({"ntfy": "https://ntfy.sh/secret-topic"}, {"webhook": "http://10.0.0.9:8/x"})
+HOSTS = {
+    "spark-1.local": {"ssh_user": "anna", "monitoring": {"enabled": True, "tell": TELL}},
+    "spark-2.local": {"ssh_user": "anna", "monitoring": {"enabled": True}},
+}
 
 
 def run(inventory: Path, ssh: str, *words: str) -> Result:

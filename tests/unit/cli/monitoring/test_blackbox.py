@@ -7,25 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from an_inventory import written
+from click.testing import Result
 from over_ssh import invoked
 
-from lockstep.cli.main import main
-
-INVENTORY = """\
-from lockstep.deploy.checked import checked
-
-_ON = {{"enabled": True}}
-sparks = checked(
-    __file__,
-    [
-        (f"spark-{{n}}.local", {{"ssh_user": "anna", "fabric_address": f"10.0.0.{{n}}", **data}})
-        for n, data in enumerate({hosts}, start=1)
-    ],
-)
-"""
-TWO = '({"monitoring": _ON}, {"monitoring": _ON})'
-ALONE = '({"monitoring": {"enabled": False}},)'
+TWO = ({"monitoring": {"enabled": True}},) * 2
+ALONE = ({"monitoring": {"enabled": False}},)
 ANSWER = {
     "now": 100.0,
     "end": 90.0,
@@ -38,10 +25,13 @@ ANSWER = {
 }
 
 
-def run(folder: Path, hosts: str, answer: dict[str, Any] | str, *words: str) -> Result:
+def run(folder: Path, hosts: Any, answer: dict[str, Any] | str, *words: str) -> Result:
     """With an ssh that answers so; what it was asked is in the file "asked"."""
-    inventory = folder / "sparks.py"
-    inventory.write_text(INVENTORY.format(hosts=hosts))
+    every = {
+        f"spark-{n}.local": {"ssh_user": "anna", "fabric_address": f"10.0.0.{n}", **data}
+        for n, data in enumerate(hosts, start=1)
+    }
+    inventory = written(folder, every)
     said = (
         answer
         if isinstance(answer, str)
@@ -100,17 +90,10 @@ def test_a_page_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_where_nothing_is_known_the_host_and_a_remedy_are_named(
-    tmp_path: Path, hosts: str, said: str, remedy: str
+    tmp_path: Path, hosts: Any, said: str, remedy: str
 ) -> None:
     fault = {"answers": {}, "facts": {}, "faults": {"blackbox": "it does not answer"}}
     done = run(tmp_path, hosts, json.dumps(fault))
     assert (done.exit_code, done.stdout) == (2, "")
     text = " ".join(done.stderr.split())
     assert f"{said}: it does not answer" in text and remedy in text
-
-
-def test_an_unknown_host_is_wrong_use(tmp_path: Path) -> None:
-    run(tmp_path, TWO, ANSWER)
-    argv = ["blackbox", "-i", str(tmp_path / "sparks.py"), "spark-7"]
-    done = CliRunner().invoke(main, argv)
-    assert done.exit_code == 2 and "no such host" in " ".join(done.output.split())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import platform
-import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +11,6 @@ from typing import Any
 import pytest
 from local_server import Answers, LocalServer, Reply, as_json, refused_address, serving
 
-from lab.git.git_content import FORK_BRANCH, _fork
-from lab.packages.precompiled import CONTENT, PART, publish
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import GitWanted, PrecompiledWanted
@@ -184,25 +180,3 @@ def test_an_upstream_that_does_not_answer_is_named_without_its_password(site: Si
     message = site.failure({}, replace(WANTED, upstream=upstream))
     assert "/x.git main: the commit cannot be fetched; found " in message
     assert "secret" not in message
-
-
-def test_the_labs_server_is_laid_out_as_vllms(tmp_path: Path) -> None:
-    tree = _fork(tmp_path / "vllm")
-    base, head = run(tree, "rev-parse", "main", FORK_BRANCH).split()
-    wheel = publish(tmp_path / "wheels", base)
-    files = [path for path in (tmp_path / "wheels").rglob("*") if path.is_file()]
-    answers = {
-        "/" + str(path.relative_to(tmp_path / "wheels")).replace("+", "%2B"): Reply(
-            path.read_bytes()
-        )
-        for path in files
-    }
-    url = "https://git.example/vllm"
-    item = PrecompiledWanted(GitWanted(url, FORK_BRANCH), url, platform.machine(), "cu130")
-    with serving(answers) as server:
-        sources = Sources(git={"https://git.example/": f"{tmp_path}/"}, vllm_wheels=server.url)
-        found = resolve_precompiled(item, head, Network(sources))
-    assert (found.commit, found.file) == (base, wheel.name)
-    assert found.sha256 == hashlib.sha256(wheel.read_bytes()).hexdigest()
-    with zipfile.ZipFile(wheel) as archive:
-        assert archive.read(PART).decode() == CONTENT.format(commit=base)

@@ -17,7 +17,6 @@ from local_server import LocalServer, Reply, refused_address, serving
 from lockstep.core.errors import ResolveError
 from lockstep.inventory.settings import Proxy, Sources
 from lockstep.lock.moving import GitWanted, PythonWanted
-from lockstep.lock.pins import WheelPin
 from lockstep.lock.resolve import program
 from lockstep.lock.resolve.http import Network
 from lockstep.lock.resolve.program import find_uv
@@ -111,14 +110,6 @@ PLAIN = index(
 def test_a_bare_name_is_the_newest_release_and_everything_that_it_needs() -> None:
     with serving(PLAIN) as server:
         assert resolve(server, wanted("mistral_common")) == ("mistral-common==1.8.5", "needed==2.0")
-
-
-def test_every_package_is_one_file_with_its_hash() -> None:
-    file, content = wheel("mistral-common", "1.7.0")
-    with serving(PLAIN) as server:
-        pin = resolve_python(wanted("mistral_common<1.8"), Network(sources(server)), trees=())
-    sha256 = hashlib.sha256(content).hexdigest()
-    assert pin.packages == (WheelPin("mistral-common", "1.7.0", file, sha256),)
 
 
 def test_a_range_is_kept_and_a_prerelease_taken_only_when_named() -> None:

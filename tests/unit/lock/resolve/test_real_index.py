@@ -13,7 +13,7 @@ from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import PythonWanted
 from lockstep.lock.pins import PythonPin
 from lockstep.lock.resolve.http import Network
-from lockstep.lock.resolve.python import Before, resolve_python
+from lockstep.lock.resolve.python import resolve_python
 from lockstep.onhost.core import schema
 from lockstep.onhost.environment import wheel_store
 from lockstep.onhost.fetch import content, peer_client
@@ -38,22 +38,6 @@ def test_a_released_vllm_is_locked_for_the_spark_with_everything_that_it_needs()
     for wheel in pin.packages:
         platform = wheel.file.removesuffix(".whl").rpartition("-")[2]
         assert platform == "any" or "aarch64" in platform, wheel.file
-
-
-def test_the_release_that_the_readme_names_agrees_with_what_is_asked_beside_it() -> None:
-    item = wanted("engine", "torch", "torchvision", "vllm==0.20.2", "mistral_common")
-    pin = resolve_python(item, Network(INDEX))
-    assert (pin.versions["vllm"], pin.versions["torch"]) == ("0.20.2", "2.11.0")
-
-
-@pytest.mark.parametrize("moved", [frozenset(), frozenset({"uvicorn"})])
-def test_an_older_lock_is_kept_but_for_what_moves(moved: frozenset[str]) -> None:
-    older = resolve_python(wanted("tools", "uvicorn==0.34.0", "click==8.1.8"), Network(INDEX))
-    pin = resolve_python(
-        wanted("tools", "uvicorn", "click"), Network(INDEX), before=Before(older, moved)
-    )
-    assert pin.versions["click"] == "8.1.8"
-    assert (pin.versions["uvicorn"] == "0.34.0") == (not moved)
 
 
 def test_a_host_fetches_locked_wheels_from_the_index_of_its_pip(tmp_path: Path) -> None:

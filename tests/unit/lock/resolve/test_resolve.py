@@ -7,6 +7,7 @@ import hashlib
 import queue
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_server import Reply, Seen, serving
@@ -95,13 +96,10 @@ KNOWN = Pins(
 )
 
 
-def test_what_the_record_holds_is_not_asked_for_again() -> None:
+@pytest.mark.parametrize("wanted", [WANTED, ()], ids=["held", "wanted by nobody today"])
+def test_what_the_record_holds_stays_and_is_not_asked_for_again(wanted: Any) -> None:
     nowhere = Sources(hub="http://nowhere.invalid")
-    assert resolve(WANTED, KNOWN, network=Network(nowhere), report=print) == KNOWN
-
-
-def test_entries_that_nobody_wants_today_stay_in_the_record() -> None:
-    assert resolve((), KNOWN, network=Network(Sources()), report=print) == KNOWN
+    assert resolve(wanted, KNOWN, network=Network(nowhere), report=print) == KNOWN
 
 
 def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
@@ -219,10 +217,3 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
 )
 def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
     assert all(0 < len(each) <= 78 for each in line)
-
-
-def test_a_long_name_leaves_room_for_what_it_became() -> None:
-    item = ModelWanted("mistralai/" + "Mistral" * 12, "main")
-    (line,) = announce.resolved(item, ModelPin("main", COMMIT, FILES))
-    assert line.endswith("… → main 0123456789ab, 3 files, 1012 B")
-    assert len(line) == 78
