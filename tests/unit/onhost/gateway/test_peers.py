@@ -151,6 +151,8 @@ def test_one_that_gives_no_answer_holds_nothing_and_is_named(
             each.asked = float("-inf")
         assert names(await found.holders("qwen", cold=True)) == ["spark3"]
         assert silent(found) == ["spark2"]
+        # Its last word is too old to switch by.
+        assert await found.hot() == {"spark2": None, "spark3": "qwen"}
         (listed,) = await found.listing([])
         assert listed["lockstep"]["host"] == "spark3"
         assert listed["lockstep"]["twins"] == [{"host": "spark2", "state": "silent", "hot": False}]
