@@ -143,6 +143,23 @@ def test_ctrl_c_is_no_lost_connection(
     assert "switch cancel" in err or "has begun" not in said
 
 
+def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = ("switch", "-i", str(inventory), "-v", "qwen")
+    for code in (0, 4):
+        done = subprocess.run(
+            [sys.executable, "-m", "lockstep.cli.main", *words],
+            env=os.environ | environment(inventory.parent, SSH.replace("{code}", str(code))),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, "")
+    os.close(write)
+
+
 def test_a_verdict_stands_above_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Console(width=40, force_terminal=True, color_system=None, file=io.StringIO())
     monkeypatch.setattr("lockstep.cli.switch.console", lambda: terminal)
