@@ -18,6 +18,7 @@ from rich.text import Text
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.shared import INTERRUPTED, LIMIT, UNUSABLE
 from lockstep.core.errors import InventoryError
+from lockstep.core.failed_starts import failed_starts
 from lockstep.core.terminal import clock_text, console
 from lockstep.fleet.hosts import Host, at_once, choose
 from lockstep.fleet.login import NO_CONNECTION, Login
@@ -32,10 +33,6 @@ _NOTHING_HOT = 4
 _BEGUN = re.compile(
     r"(\S+: )?(… )?(a switch to|stopping|starting|removing|waiting for|took:)|.* FAILED\b"
 )
-# A start that failed, and the lines under it that say why.
-_FAILED, _WHY = re.compile(r".* FAILED\b"), re.compile(r"(\S+: )?  ")
-#: Lines of why that are shown of each start that failed: the last ones.
-_WHY_LINES = 4
 
 
 @click.command()
@@ -195,7 +192,7 @@ def _follows(plan: HostPlan, target: str, asked: Collection[str]) -> bool:
 def _run(where: Login, argv: Sequence[str], verbose: bool, phases: Phases) -> tuple[int, str, bool]:
     """Run switch.sh on one host; its exit code, how it ended, and whether we only lost sight."""
     last = ""
-    failed: list[list[str]] = []
+    said: list[str] = []
     with subprocess.Popen(
         where.command(argv),
         stdin=subprocess.DEVNULL,
@@ -205,17 +202,13 @@ def _run(where: Login, argv: Sequence[str], verbose: bool, phases: Phases) -> tu
         errors="replace",
     ) as process:
         assert process.stdout is not None
-        is_why = False
         for line in map(str.rstrip, process.stdout):
             if verbose:
                 phases.say(f"{where.name}: {line}")
             phases.hear(where.name, line)
             # Continuation lines are indented: the verdict is all of them together.
             last = f"{last} {line.strip()}" if line.startswith("  ") else line or last
-            if is_why and _WHY.match(line):
-                failed[-1].append(line)
-            elif is_why := bool(_FAILED.match(line)):
-                failed.append([line])
+            said.append(line)
     code = process.returncode
     # A signal, as Ctrl-C is one, ended our ssh and not the switch.
     if where.words and (code == NO_CONNECTION or code < 0):
@@ -228,13 +221,12 @@ def _run(where: Login, argv: Sequence[str], verbose: bool, phases: Phases) -> tu
     if code == INTERRUPTED:
         return code, verdict, True
     phases.hear(where.name, None)
-    why = [] if verbose or not code else list(_reasons(failed, last))
+    why = [] if verbose or not code else list(_reasons(said, last))
     return code, "\n".join((verdict, *why)), False
 
 
-def _reasons(failed: Sequence[Sequence[str]], last: str) -> Iterator[str]:
-    """The lines that say why starts failed, of what a host said; not what its verdict says."""
-    for first, *why in failed:
-        if not last.startswith(first):
-            yield f"  {first}"
-            yield from (f"  {line}" for line in why[-_WHY_LINES:])
+def _reasons(said: Sequence[str], verdict: str) -> Iterator[str]:
+    """The lines of a host that say why starts failed; not those that its verdict is made of."""
+    for first, *why in failed_starts(said):
+        if not verdict.startswith(said[first]):
+            yield from (f"  {said[at]}" for at in (first, *why))

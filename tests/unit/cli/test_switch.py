@@ -176,6 +176,7 @@ starting qwen
 qwen FAILED after 40 s: exited with 1
   one
   two
+  three
   ValueError: no such option: --wrong-flag, of a
     line that goes on
   the engine's main process died before it was
@@ -197,6 +198,8 @@ def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) 
     assert done.output.splitlines() == [
         "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
         "  qwen FAILED after 40 s: exited with 1",
+        "    two",
+        "    three",
         "    ValueError: no such option: --wrong-flag, of a",
         "      line that goes on",
         "    the engine's main process died before it was",
