@@ -57,6 +57,11 @@ def console() -> Console:
     return Console(highlight=False, width=80, color_system=None)
 
 
+def is_narrow() -> bool:
+    """Whether this is a phone: a table of several columns has no room."""
+    return console().width < 60
+
+
 def indented(text: str, by: int = 2) -> None:
     """Text wrapped to the terminal, every line ``by`` columns in."""
     width = min(console().width, 100) - by
