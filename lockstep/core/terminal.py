@@ -20,11 +20,14 @@ class _Output(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
-            _Output.is_unread = True
-            # Of the file itself, so that the programs that we start outlive it, too.
+        except OSError as fault:
+            # Of the file itself, so that the programs that we start outlive it, too. Where the disk
+            # is full, the interpreter would try the rest again as it ends.
             with open(os.devnull, "wb") as nothing:  # noqa: PTH123
                 os.dup2(nothing.fileno(), self.fileno())
+            if not isinstance(fault, BrokenPipeError):
+                raise
+            _Output.is_unread = True
             return len(data)
 
 

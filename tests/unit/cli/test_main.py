@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import click
 import pytest
 from click.testing import CliRunner
@@ -52,13 +48,3 @@ def test_the_help_of_each_group_has_whole_sentences_at_80_columns():
     for name in groups:
         told = CliRunner().invoke(main, [name, "--help"], terminal_width=80).output
         assert "..." not in told.partition("Commands:")[2], name
-
-
-@pytest.mark.parametrize("words", [("help",), ("--help",), ("--version",), ("xyzzy",)])
-def test_a_reader_that_goes_changes_no_exit_code(words):
-    read, write = os.pipe()
-    os.close(read)
-    argv = [sys.executable, "-m", "lockstep.cli.main", *words]
-    done = subprocess.run(argv, stdout=write, stderr=write, check=False)
-    os.close(write)
-    assert done.returncode == (2 if words == ("xyzzy",) else 0)
