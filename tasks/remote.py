@@ -11,6 +11,7 @@ from pyinfra.api import FunctionCommand, QuoteString, StringCommand
 from pyinfra.connectors.util import CommandOutput, OutputLine
 from pyinfra.context import ctx_host
 
+from lockstep.core.failed_starts import telling
 from lockstep.files import sent
 from lockstep.files.managed_file import command
 from lockstep.tasks import deploy_lock, log_filter, report
@@ -86,8 +87,8 @@ class Streamed(Changing):
             if line.line.startswith(self.repeated):
                 report.news(host.name, f"{host.name}: {line.line}")
         if not status:
-            last = list(output)[-REASON_LINES:]
-            report.of(host.name).reason = "\n".join(line.line for line in last)
+            lines = [line.line for line in output]
+            report.of(host.name).reason = "\n".join(telling(lines, REASON_LINES))
         # What was shown already is not shown again by pyinfra.
         return status, CommandOutput([])
 

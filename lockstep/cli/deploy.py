@@ -77,7 +77,7 @@ def deploy(
     view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
     for text in _end(view, code, interrupted, dry, different, keep_hot):
-        _print(text)
+        click.echo(text)
     if interrupted:
         return INTERRUPTED
     if code == UNUSABLE:
@@ -97,17 +97,17 @@ def _view(course: Course, yes: bool, keep_hot: bool) -> Plain:
         from lockstep.deploy.screen import Screen
 
         return Screen(course, console, **asking)
-    return Plain(course, _print, **asking)
+    return Plain(course, click.echo, **asking)
 
 
 def _agree(found: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> bool:
     """Say what the deploy interrupts, and ask whether it may."""
     for text in closing.interruptions(found, keep_hot):
-        _print(text)
+        click.echo(text)
     if yes or keep_hot or not found:
         return True
     if not sys.stdin.isatty():
-        _print("Nobody can be asked here: --yes goes on.")
+        click.echo("Nobody can be asked here: --yes goes on.")
         return False
     return click.confirm("Go on?")
 
@@ -148,11 +148,3 @@ def _short_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
-
-
-def _print(text: str) -> None:
-    try:
-        click.echo(text)
-    except BrokenPipeError:
-        # Who read it has gone; the deploy goes on, and its log has it all.
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115

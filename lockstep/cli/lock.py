@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -98,9 +98,15 @@ def _ending(path: Path, found: Sequence[Change], new: Pins, written: bool) -> st
         return f"Nothing has moved; {path.name} is as it was."
     kinds = Counter(change.kind for change in found)
     count = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
-    weights = sum(model.size for model in new.models.values())
-    images = sum(image.size for image in new.images.values())
-    size = f"{bytes_text(weights)} of weights, {bytes_text(images)} of images"
     done = "written" if written else "not written"
     changes = "1 change" if len(found) == 1 else f"{len(found)} changes"
-    return f"{changes} ({count}); {path.name} {done}: {size}."
+    sizes = ", ".join(_sizes(found, new))
+    return f"{changes} ({count}); {path.name} {done}{f': {sizes}' if sizes else ''}."
+
+
+def _sizes(found: Sequence[Change], new: Pins) -> Iterator[str]:
+    """Of the weights and images that moved, how much they are now."""
+    for kind, pins, what in (("model", new.models, "weights"), ("image", new.images, "images")):
+        moved = {change.name for change in found if change.kind == kind and change.new}
+        if size := sum(pin.size for name, pin in pins.items() if name in moved):
+            yield f"{bytes_text(size)} of {what}"

@@ -11,6 +11,7 @@ import click
 from lockstep.cli.each_host import exit_code, of_each
 from lockstep.cli.inventory_option import INVENTORY
 from lockstep.cli.shared import AS_JSON, LIMIT, print_json
+from lockstep.core.terminal import indented, is_narrow
 from lockstep.fleet.hosts import Host, choose, read
 
 _READER, _LIMIT_S = "history.audited", 60.0
@@ -56,10 +57,14 @@ def log(
         entries = [{"at": at, "host": name, "line": line} for at, name, line in found]
         print_json({"lines": entries, "unknown": silent})
     else:
-        wide = max((len(host.name) for host in chosen), default=0)
+        wide, narrow = max((len(host.name) for host in chosen), default=0), is_narrow()
         for at, name, line in found:
-            when = datetime.datetime.fromtimestamp(at, utc)
-            click.echo(f"{when:%Y-%m-%d %H:%M:%S}  {name:{wide}}  {line}")
+            when = f"{datetime.datetime.fromtimestamp(at, utc):%Y-%m-%d %H:%M:%S}"
+            if narrow:
+                click.echo(f"{when}  {name}")
+                indented(line)
+            else:
+                click.echo(f"{when}  {name:{wide}}  {line}")
     for name, fault in silent.items():
         click.echo(f"{name}: {fault}", err=True)
     return exit_code(answers)

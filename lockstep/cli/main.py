@@ -10,6 +10,7 @@ import click
 
 from lockstep.cli.shared import DONE, INTERRUPTED, UNUSABLE, LazyGroup
 from lockstep.core.errors import LockstepError, paragraph
+from lockstep.core.terminal import outlive_readers
 from lockstep.core.version import version
 
 _OWN = (
@@ -58,6 +59,10 @@ class _Lockstep(LazyGroup):
                 with formatter.section(heading):
                     formatter.write_dl(rows)
 
+    def main(self, *args: Any, **words: Any) -> Any:
+        outlive_readers()
+        return super().main(*args, **words)
+
     def invoke(self, context: click.Context) -> Any:
         try:
             code = super().invoke(context)
@@ -68,7 +73,6 @@ class _Lockstep(LazyGroup):
             click.echo("Ended by Ctrl-C.", err=True)
             code = INTERRUPTED
         except OSError as fault:
-            # Click itself ends where a pipe is closed.
             if fault.errno != errno.ENOSPC or fault.filename is not None:
                 raise
             click.echo("lockstep: there is no space left where the output goes", err=True)

@@ -82,7 +82,8 @@ def _print_host(host: PlannedHost, same_as: PlannedHost | None) -> None:
             where = f", rank {target.rank} of cluster {target.cluster}" if target.cluster else ""
             indented(f"{target.name}: {target.recipe}{also}{where}")
         indented("One is hot at a time. GiB to start: what MemAvailable must show at least.")
-    indented(f"To fetch: {_bytes(host.downloads)}.")
+    # Nobody asks the host.
+    indented(f"To fetch: {_bytes(host.downloads)}, less what is there already.")
     if host.from_peers:
         indented(f"Of these an earlier host has {_bytes(host.from_peers)}.")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.live import Live
 
 from lockstep.cli.inventory_option import INVENTORY
 from lockstep.cli.shared import DONE, FINDINGS, LIMIT, UNUSABLE, print_json
-from lockstep.core.terminal import console
+from lockstep.core.terminal import console, nobody_reads
 from lockstep.fleet import status_view
 from lockstep.fleet.hosts import choose
 from lockstep.fleet.watching import SILENT_S, SparkState, Watching, watching
@@ -24,7 +25,7 @@ _REFRESH_S = 1.0
 @click.command()
 @INVENTORY
 @LIMIT
-@click.option("--watch", is_flag=True, help="Refresh each second until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Show it anew each second until Ctrl-C.")
 @click.option(
     "--json", "as_json", is_flag=True, help="The same facts for programs; a line each with --watch."
 )
@@ -35,7 +36,7 @@ def status(inventory: Path, limit: tuple[str, ...], watch: bool, as_json: bool) 
     no longer than ten seconds.
 
     Exit codes: 0 every Spark answered; 1 a rule is broken on one, or nobody has deployed to it yet;
-    2 one did not answer.
+    2 one did not answer; 130 Ctrl-C, which is how --watch ends.
     """
     _, chosen = choose(inventory, limit)
     with watching(chosen) as sparks:
@@ -66,19 +67,22 @@ def code(states: Mapping[str, SparkState]) -> int:
 
 
 def _watched(sparks: Watching, as_json: bool) -> dict[str, SparkState]:
+    """Show them until Ctrl-C, or until nobody reads it any more."""
     output = console()
-    try:
-        if as_json:
-            while True:
-                click.echo(json.dumps(_data(sparks.all()), ensure_ascii=False))
-                time.sleep(_REFRESH_S)
-        with Live(console=output, auto_refresh=False, screen=output.is_terminal) as live:
-            while True:
-                table = status_view.screen(sparks.all(), min(output.width, 100))
-                live.update(table, refresh=True)
-                time.sleep(_REFRESH_S)
-    except KeyboardInterrupt:
-        return sparks.all()
+    is_drawn = output.is_terminal and not output.is_dumb_terminal and not as_json
+    drawn = Live(console=output, auto_refresh=False, screen=True) if is_drawn else None
+    with drawn or nullcontext():
+        while not nobody_reads():
+            states = sparks.all()
+            table = status_view.screen(states, min(output.width, 100))
+            if drawn:
+                drawn.update(table, refresh=True)
+            elif as_json:
+                click.echo(json.dumps(_data(states), ensure_ascii=False))
+            else:
+                output.print(table)
+            time.sleep(_REFRESH_S)
+    return sparks.all()
 
 
 def _data(states: Mapping[str, SparkState]) -> dict[str, Any]:

@@ -2,11 +2,54 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import textwrap
+from typing import Any
 
 import click
 from rich.console import Console
+
+
+class _Output(io.FileIO):
+    """A standard stream that outlives its reader: what nobody reads any more is thrown away."""
+
+    is_unread = False
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as fault:
+            # Of the file itself, so that the programs that we start outlive it, too. Where the disk
+            # is full, the interpreter would try the rest again as it ends.
+            with open(os.devnull, "wb") as nothing:  # noqa: PTH123
+                os.dup2(nothing.fileno(), self.fileno())
+            if not isinstance(fault, BrokenPipeError):
+                raise
+            _Output.is_unread = True
+            return len(data)
+
+
+def outlive_readers() -> None:
+    """Go on when whoever reads our output has gone, as in `| head`.
+
+    What a command does it does all the same, and its exit code is that of what it did.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        # Not where a test, or somebody who calls us, has put another one; a terminal is no pipe.
+        if stream is None or stream is not getattr(sys, f"__{name}__") or stream.isatty():
+            continue
+        stream.flush()
+        file = io.BufferedWriter(_Output(stream.fileno(), "w", closefd=False))
+        like = {key: getattr(stream, key) for key in ("encoding", "errors", "line_buffering")}
+        setattr(sys, name, io.TextIOWrapper(file, write_through=stream.write_through, **like))
+
+
+def nobody_reads() -> bool:
+    """Whether a reader of our output has gone: who prints without end may end."""
+    return _Output.is_unread
 
 
 def console() -> Console:
@@ -15,6 +58,11 @@ def console() -> Console:
     if sys.stdout and sys.stdout.isatty():
         return Console(highlight=False)
     return Console(highlight=False, width=80, color_system=None)
+
+
+def is_narrow() -> bool:
+    """Whether this is a phone: a table of several columns has no room."""
+    return console().width < 60
 
 
 def indented(text: str, by: int = 2) -> None:

@@ -31,7 +31,11 @@ def summary(report: Report) -> str:
     hosts = f"{len(report.hosts)} host{'s' if len(report.hosts) != 1 else ''}"
     parts = counts(item.severity for item in report.differences)
     if parts:
-        return f"{', '.join(parts.values())} on {hosts}."
+        # What only differs has no host of its own: it concerns all.
+        concerned = {item.host for item in report.differences}
+        is_all = "" in concerned or len(concerned) >= len(report.hosts)
+        where = hosts if is_all else f"{len(concerned)} of {hosts}"
+        return f"{', '.join(parts.values())} on {where}."
     if report.unknown:
         return f"Could not tell whether {hosts} differ{'' if len(report.hosts) > 1 else 's'}."
     alike = " and as each other" if len(report.hosts) > 1 else ""

@@ -13,7 +13,7 @@ from rich.table import Table
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.core.errors import LockstepError
-from lockstep.core.terminal import console
+from lockstep.core.terminal import console, indented, is_narrow
 from lockstep.fleet.hosts import Host, choose
 from lockstep.fleet.keys import Held, held, newest, next_stamp
 from lockstep.onhost.core import schema
@@ -208,21 +208,17 @@ def _print(
     last: dict[str, keys.Entry],
     lacking: dict[str, dict[str, str]],
 ) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("person", "role", "state"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("requests", "refused", "tokens", "last"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for person, entry in last.items():
         state = _state(entry)
         if entry.until and entry.sha256:
             state = f"{'until' if state == IN_FORCE else state} {entry.until}"
-        table.add_row(person, entry.role, state, *_figures(_total(found, person)))
+        rows.append((person, entry.role, state, *_figures(_total(found, person))))
     without = _total(found, keys.LOCAL)
     if without.requests or without.refused:
-        table.add_row("(no key)", "use", "local", *_figures(without))
-    if table.rows:
-        console().print(table)
+        rows.append(("(no key)", "use", "local", *_figures(without)))
+    if rows:
+        _print_persons(rows)
     elif any(not each.fault for each in found):
         click.echo("nobody has a key")
     for host, persons in lacking.items():
@@ -233,6 +229,24 @@ def _print(
     for each in found:
         if each.fault:
             click.echo(f"{each.host}: {each.fault}", err=True)
+
+
+def _print_persons(rows: Sequence[tuple[str, ...]]) -> None:
+    """A line each; on a phone the figures have lines of their own."""
+    if is_narrow():
+        for person, role, state, requests, refused, tokens, last in rows:
+            click.echo(f"{person}  {role}, {state}")
+            when = f", last {last}" if last else ""
+            indented(f"{requests} requests, {refused} refused, {tokens} tokens{when}")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("person", "role", "state"):
+        table.add_column(heading, no_wrap=True)
+    for heading in ("requests", "refused", "tokens", "last"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def _figures(total: Total) -> tuple[str, ...]:

@@ -13,18 +13,22 @@ COLUMNS = 78
 
 
 def resolved(item: moving.Item, pin: Pin) -> list[str]:
-    """ "vllm → fix_mistral_parsing 0123456789ab"; of packages, a line for each asked for."""
+    """ "vllm is at fix_parsing 0123456789ab"; of packages, a line for each asked for.
+
+    It is what was found, not what moved.
+    """
     lines = []
     if isinstance(pin, PythonPin):
         lines = [_line(text, pin.versions[name_of(text)]) for text in pin.asked]
         if len(pin.packages) == len(pin.asked):
             return lines
-    return [*lines, _line(name(item), shown(pin))]
+    verb = "has" if isinstance(pin, PythonPin) else "is at"
+    return [*lines, _line(name(item), shown(pin), verb)]
 
 
 def failed(item: moving.Item) -> str:
     """That one thing failed; why follows in the error."""
-    return _line(name(item), "not resolved")
+    return _line(name(item), "not resolved", "is")
 
 
 def waiting(items: Sequence[moving.Item]) -> str:
@@ -47,11 +51,11 @@ def name(item: moving.Item) -> str:
             return identity
 
 
-def _line(left: str, right: str) -> str:
-    """``left → right``, the longer side cut where both do not fit."""
-    room = COLUMNS - len(" → ")
+def _line(left: str, right: str, verb: str = "is at") -> str:
+    """``left is at right``, the longer side cut where both do not fit."""
+    room = COLUMNS - len(f" {verb} ")
     right = _cut(right, max(room - len(left), room // 2))
-    return f"{_cut(left, room - len(right))} → {right}"
+    return f"{_cut(left, room - len(right))} {verb} {right}"
 
 
 def _cut(text: str, most: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from an_inventory import ANNA, written
 from click.testing import CliRunner
+from rich.console import Console
 
 from lockstep.cli import log as module
 from lockstep.cli.main import main
@@ -50,6 +51,17 @@ def test_all_hosts_are_shown_together_in_the_order_of_time(
     ]
     first = int(datetime.datetime(2026, 11, 20, tzinfo=datetime.UTC).timestamp())
     assert asked == 2 * [("history.audited", f"@{first}", "no")]
+
+
+def test_a_phone_has_the_line_below_its_host(
+    tmp_path: Path, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lockstep.core.terminal.console", lambda: Console(width=40))
+    assert run(tmp_path).output.splitlines()[2:5] == [
+        "1970-01-01 00:33:20  two.local",
+        "  anna from laptop: deploy of spark:",
+        "  done",
+    ]
 
 
 @pytest.mark.parametrize("flag", ["--verbose", "--json"])

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from an_inventory import ANNA
@@ -146,22 +148,40 @@ def test_json_has_the_same_facts(inventory: Path) -> None:
     assert found["spark-2"] == {"facts": None, "fault": "its status ended with 3"}
 
 
-def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
+@contextlib.contextmanager
+def watched(inventory: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
+    """`lockstep status --watch` into a pipe."""
     variables = os.environ | environment(inventory.parent, ssh(answers(), answers()))
     argv = [sys.executable, "-m", "lockstep.cli.main", "status", "-i", str(inventory)]
     with subprocess.Popen(
-        [*argv, "--watch", "--json"],
+        [*argv, "--watch", *words],
         env=variables,
         stdout=subprocess.PIPE,
         text=True,
+        # As a terminal has it, which sends Ctrl-C to all of the group.
+        process_group=0,
         # Whoever runs the tests in the background has them ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as watch:
         assert watch.stdout is not None
-        each = [json.loads(watch.stdout.readline()) for _ in range(2)]
-        watch.send_signal(signal.SIGINT)
-        assert watch.wait(180) == 0
+        yield watch, watch.stdout
+
+
+def test_watch_goes_on_until_ctrl_c_and_ends_its_connections(inventory: Path) -> None:
+    with watched(inventory, "--json") as (watch, said):
+        each = [json.loads(said.readline()) for _ in range(2)]
+        os.killpg(watch.pid, signal.SIGINT)
+        assert watch.wait(180) == 130
     assert [line["spark-1"]["facts"]["hot"] for line in each] == ["qwen", "qwen"]
+
+
+def test_watch_without_a_terminal_prints_each_state_until_nobody_reads(inventory: Path) -> None:
+    with watched(inventory) as (watch, said):
+        heads = 0
+        while heads < 2:
+            heads += said.readline().startswith("spark-1 ")
+        said.close()
+        assert watch.wait(180) == 0
 
 
 def test_a_switch_under_way_and_what_is_wrong_stand_out() -> None:

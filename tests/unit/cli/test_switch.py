@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 from an_inventory import ANNA, PAIR, written
 from click.testing import Result
-from over_ssh import invoked
+from over_ssh import environment, invoked
 from rich.console import Console
 
 from lockstep.cli import switch as module
@@ -102,7 +107,117 @@ def test_a_host_that_nobody_deployed_to_is_said_to_be_that(
 def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
     done = invoked(inventory.parent, "kill -INT $$", "switch", "-i", str(inventory), "none")
     assert done.exit_code == 2
-    assert "spark-2.local  exit 2  no connection (ssh was ended here); a switch" in done.output
+    assert "spark-2.local  exit 2  no connection (ssh was ended here)\n" in done.output
+
+
+@pytest.mark.parametrize(
+    ("line", "words", "said"),
+    [
+        (
+            "stopping mistral",
+            (),
+            "A switch that has begun goes on, on spark-1.local, spark-2.local:",
+        ),
+        ("waiting: anna is switching", ("--wait",), "No host has told of a switch that began;"),
+        ("up now: mistral", ("--dry",), "Ended by Ctrl-C.\n"),
+    ],
+)
+def test_ctrl_c_is_no_lost_connection(
+    inventory: Path, line: str, words: tuple[str, ...], said: str
+) -> None:
+    folder = inventory.parent
+    ssh = f'echo "{line}"; touch "{folder}/$$.up"; exec sleep 60'
+    command = [sys.executable, "-m", "lockstep.cli.main", "switch", "-i", str(inventory), "qwen"]
+    with subprocess.Popen(
+        [*command, *words],
+        env=os.environ | environment(folder, ssh),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As a terminal has it, which sends Ctrl-C to all of the group.
+        process_group=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:
+        while len(list(folder.glob("*.up"))) < 2 and process.poll() is None:
+            time.sleep(0.05)
+        # What was said is read a moment later.
+        time.sleep(0.5)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert said in err
+    assert "switch cancel" in err or "has begun" not in said
+
+
+def test_a_reader_that_goes_does_not_change_the_exit_code(inventory: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    words = ("switch", "-i", str(inventory), "-v", "qwen")
+    for code in (0, 4):
+        done = subprocess.run(
+            [sys.executable, "-m", "lockstep.cli.main", *words],
+            env=os.environ | environment(inventory.parent, SSH.replace("{code}", str(code))),
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, "")
+    os.close(write)
+
+
+def test_a_verdict_stands_above_the_live_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Console(width=40, force_terminal=True, color_system=None, file=io.StringIO())
+    monkeypatch.setattr("lockstep.cli.switch.console", lambda: terminal)
+    phases = Phases(["spark-1", "spark-2"])
+    with phases.live_display():
+        phases.say("spark-2  ok  [qwen] is :fire:")
+        said = terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "spark-2  ok  [qwen] is :fire:\nspark-1  0:00" in said
+
+
+STARTS = """cat <<'END'
+stopping mistral
+starting qwen
+qwen FAILED after 40 s: exited with 1
+  one
+  two
+  three
+  ValueError: no such option: --wrong-flag, of a
+    line that goes on
+  the engine's main process died before it was
+    ready
+starting mistral
+mistral FAILED after 2 s: refused
+  no memory
+{verdict}
+END
+exit {code}
+"""
+
+
+def test_the_reason_of_a_failed_start_stands_under_the_verdict(inventory: Path) -> None:
+    ssh = STARTS.format(verdict="NO MODEL IS HOT: qwen and mistral failed", code=4)
+    done = invoked(
+        inventory.parent, ssh, *("switch", "-i", str(inventory), "qwen", "--limit", "spark-1.local")
+    )
+    assert done.output.splitlines() == [
+        "spark-1.local  exit 4  NO MODEL IS HOT: qwen and mistral failed",
+        "  qwen FAILED after 40 s: exited with 1",
+        "    two",
+        "    three",
+        "    ValueError: no such option: --wrong-flag, of a",
+        "      line that goes on",
+        "    the engine's main process died before it was",
+        "      ready",
+        "  mistral FAILED after 2 s: refused",
+        "    no memory",
+    ]
+    ssh = STARTS.format(verdict="qwen FAILED; its fallback x is hot", code=3)
+    done = invoked(inventory.parent, ssh, "switch", "-i", str(inventory), "qwen")
+    assert "qwen FAILED after 40 s" in done.output
+    assert done.output.count("its fallback x is hot") == 2
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_the_command_ends_with_1_where_a_deploy_would_be_stopped(tmp_path: Path)
 def test_one_screen_of_80_columns(file: Path) -> None:
     output = CliRunner().invoke(main, ["plan", "-i", str(file)]).output
     assert "the same as spark-1.local" in output
+    assert "less what is there already." in " ".join(output.split())
     assert max(map(len, output.splitlines())) <= 80
 
 

@@ -65,6 +65,12 @@ def test_hosts_without_drift_take_one_line() -> None:
     assert printed(found) == ("No drift: 2 hosts as inventory and record ask and as each other.")
 
 
+def test_drift_of_one_host_is_not_said_to_be_on_all() -> None:
+    two = perfect(TWO)
+    two["facts"]["kernel"]["reboot pending"] = "yes"
+    assert "\n1 warning on 1 of 2 hosts.\n" in printed(judged((ONE, perfect(ONE)), (TWO, two)))
+
+
 def test_a_host_that_cannot_be_reached_is_said_and_nothing_is_called_the_same() -> None:
     found = judged((ONE, perfect(ONE)), (TWO, None))
     assert printed(found) == (

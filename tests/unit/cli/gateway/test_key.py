@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from an_inventory import TWO, written
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from lockstep.cli.main import main
 from lockstep.fleet import hosts
@@ -208,6 +209,15 @@ def test_the_list_has_the_totals_of_all_sparks(sparks: Sparks) -> None:
         "anna use until 2100-01-31 3 2 24.7M/2000 2026-11-02",
         "ben operate revoked 0 0 0/0",
         "(no key) use local 6 0 0/0",
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lockstep.core.terminal.console", lambda: Console(width=40))
+        phone = sparks.run("list").output.splitlines()
+    assert phone[:4] == [
+        "anna  use, until 2100-01-31",
+        "  3 requests, 2 refused, 24.7M/2000",
+        "  tokens, last 2026-11-02",
+        "ben  operate, revoked",
     ]
     found = sparks.listed()
     assert found["persons"][0]["usage"]["completion_tokens"] == 2000

@@ -71,11 +71,11 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
         models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
     )
     assert sorted(lines) == [
-        f"engine → fix/parsing {head[:12]}",
-        "environment tools → 2 packages",
-        "mistral_common → 1.8.5",
-        "org/name → main 0123456789ab, 3 files, 1012 B",
-        f"registry.example/org/engine:nightly → {DIGEST[7:19]}, 1.2 KiB",
+        f"engine is at fix/parsing {head[:12]}",
+        "environment tools has 2 packages",
+        "mistral_common is at 1.8.5",
+        "org/name is at main 0123456789ab, 3 files, 1012 B",
+        f"registry.example/org/engine:nightly is at {DIGEST[7:19]}, 1.2 KiB",
     ]
 
 
@@ -127,7 +127,7 @@ def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:
     ]
     assert str(caught.value).splitlines()[0] == "3 of 4 could not be resolved:"
     assert len(str(caught.value).splitlines()) == 4
-    assert f"{IMAGE} → not resolved" in lines
+    assert f"{IMAGE} is not resolved" in lines
 
 
 def test_a_single_failure_is_just_that_failure() -> None:
@@ -217,3 +217,10 @@ def test_an_interruption_ends_the_programs_that_still_run(tmp_path: Path) -> Non
 )
 def test_a_line_is_never_wider_than_78_columns(line: list[str]) -> None:
     assert all(0 < len(each) <= 78 for each in line)
+
+
+def test_a_long_name_leaves_room_for_what_it_became() -> None:
+    item = ModelWanted("mistralai/" + "Mistral" * 12, "main")
+    (line,) = announce.resolved(item, ModelPin("main", COMMIT, FILES))
+    assert line.endswith("… is at main 0123456789ab, 3 files, 1012 B")
+    assert len(line) == 78
