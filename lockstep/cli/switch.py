@@ -197,7 +197,8 @@ def _run(where: Login, argv: Sequence[str], verbose: bool, phases: Phases) -> tu
         return _heard(where, argv, verbose, phases)
     except OSError as fault:
         why = not_run(where, where.command(argv)[0], fault)
-        return UNUSABLE, f"{where.name}  exit {UNUSABLE}  {why}", False
+        code = _NO_SWITCH if why == NOT_DEPLOYED else UNUSABLE
+        return code, f"{where.name}  exit {code}  {why}", False
 
 
 def _heard(

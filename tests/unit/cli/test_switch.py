@@ -101,7 +101,8 @@ def test_a_host_that_nobody_deployed_to_is_said_to_be_that(
     said = [f"spark-{n}.local  exit 78  not deployed yet → lockstep deploy" for n in (1, 2)]
     assert sorted(done.output.splitlines()) == said
     here = login("@local", {})
-    assert module._run(here, ["/nonexistent/switch.sh", "none"], False, lambda *_: None) == 78
+    code, said_here, _ = module._run(here, ["/nonexistent/switch.sh", "none"], False, Phases([]))
+    assert (code, said_here) == (78, "@local  exit 78  not deployed yet → lockstep deploy")
 
 
 def test_an_ssh_that_ctrl_c_ends_ends_no_switch(inventory: Path) -> None:
