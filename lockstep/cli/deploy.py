@@ -16,7 +16,7 @@ import click
 
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.plan import print_plan
-from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, has_errors
+from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, confirm, has_errors
 from lockstep.core import terminal
 from lockstep.core.errors import paragraph
 from lockstep.deploy import child, closing, events
@@ -142,7 +142,7 @@ def _agree(found: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> boo
     if not sys.stdin.isatty():
         _print("Nobody can be asked here: --yes goes on.")
         return False
-    return click.confirm("Go on?")
+    return confirm("Go on?")
 
 
 def _password(prompt: str) -> str | None:
@@ -162,7 +162,9 @@ def _end(
 ) -> Iterator[str]:
     course = view.course
     command = typed("deploy")
-    if interrupted:
+    if interrupted and not course.agreed:
+        yield "Ended by Ctrl-C. Nothing was changed."
+    elif interrupted:
         at = course.step or "checks"
         yield f"Ended by Ctrl-C at: {at}. `{command}` goes on from there."
     elif course.failed and not course.refused:

@@ -12,7 +12,7 @@ import click
 from lockstep.cli.deploy import carry_out
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.lock import print_changes
-from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, UNUSABLE
+from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, UNUSABLE, confirm
 from lockstep.core.errors import LockstepError
 from lockstep.deploy.inputs import changed
 from lockstep.fleet.hosts import Host, at_once, choose, read
@@ -184,7 +184,7 @@ def _wanted_back(copies: Sequence[Fitting], data: str | None) -> Sequence[Fittin
                 "nobody can be asked here: --data return takes the older data, --data keep tries "
                 "the older image on the present ones"
             )
-        if not click.confirm("Return these data with the image?"):
+        if not confirm("Return these data with the image?"):
             return ()
     return copies
 

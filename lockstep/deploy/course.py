@@ -123,6 +123,7 @@ class Course:
         downloads: Those of the present stage.
         last: Host → the last line that it said in this operation.
         interrupts: What the run will stop.
+        agreed: Whether the first change may come: until then nothing was changed.
         refused: Why it ended before the first change, "" where it did not.
         over: Its end, None while it runs, or where it ended without a word.
     """
@@ -135,6 +136,7 @@ class Course:
     downloads: Downloads = field(default_factory=Downloads)
     last: dict[str, str] = field(default_factory=dict)
     interrupts: list[events.Interrupts] = field(default_factory=list)
+    agreed: bool = False
     refused: str = ""
     over: events.Over | None = None
     _now: Stage | None = None

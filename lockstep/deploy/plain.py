@@ -75,7 +75,8 @@ class Plain:
                 for text in closing.empty_host(event):
                     self.say(text)
             case events.Ready():
-                return self._agree(self.course.interrupts)
+                self.course.agreed = self._agree(self.course.interrupts)
+                return self.course.agreed
             case events.Asks(prompt=prompt):
                 return self._password(prompt)
         return None
@@ -97,7 +98,8 @@ class Plain:
 
     def interrupted(self) -> None:
         """Say that the run is being ended."""
-        self.say("Ending it; what is under way on a host is seen to its end there.")
+        if self.course.agreed:
+            self.say("Ending it; what is under way on a host is seen to its end there.")
 
     def say(self, text: str) -> None:
         """Print a line."""
