@@ -83,7 +83,7 @@ class Plain:
 
     def ended(self, stage: Stage) -> None:
         """A stage is over."""
-        if stage.changed and not stage.failed:
+        if stage.changed and not stage.failed and not stage.stopped:
             took = clock_text(stage.took(self._clock()))
             self.say(f"{stage.name:<10} {took:>7}  {changes_text(stage)}")
 
@@ -98,6 +98,7 @@ class Plain:
 
     def interrupted(self) -> None:
         """Say that the run is being ended."""
+        self.course.interrupted = True
         if self.course.agreed:
             self.say("Ending it; what is under way on a host is seen to its end there.")
 
