@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from lockstep.deploy.questions import questions
 from lockstep.deploy.summary import findings_table
 from lockstep.files.managed_file import ManagedFile
 from lockstep.fit import catalogue
-from lockstep.fleet.hosts import WAIT
+from lockstep.fleet.hosts import LOCK, WAIT
 from lockstep.host.intended import Intended
 from lockstep.host.shared_keys import SharedKey
 from lockstep.inventory import cluster_join, inventory_file, pyinfra_keys
@@ -155,7 +156,7 @@ def _begin() -> None:
             )
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))
-        known = lockfile.load(path)
+        known = lockfile.load(Path(os.environ.get(LOCK) or path))
         _refuse(*_planned(list(plans.values()), known), "the plan", shown_by="lockstep plan")
         resolved = _resolved(list(plans.values()), known, path)
         intended = {each: Intended(logged_in(plan), resolved) for each, plan in plans.items()}

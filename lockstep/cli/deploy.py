@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import click
 
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.plan import print_plan
-from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, has_errors
+from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, LIMIT, UNUSABLE, confirm, has_errors
 from lockstep.core import terminal
 from lockstep.core.errors import paragraph
 from lockstep.deploy import child, closing, events
@@ -23,7 +24,7 @@ from lockstep.deploy.course import Course
 from lockstep.deploy.logs import new_log
 from lockstep.deploy.plain import Plain
 from lockstep.deploy.plan import make
-from lockstep.fleet.hosts import KEEP_HOT, choose, deploy_command
+from lockstep.fleet.hosts import KEEP_HOT, LOCK, WHAT, choose, deploy_command
 from lockstep.inventory import inventory_file as inventories
 
 
@@ -62,19 +63,54 @@ def deploy(
         print_plan(made, limit)
         if has_errors(made.findings):
             return FINDINGS
+    return carry_out(inventory, limit, dry=dry, diff=diff, yes=yes, keep_hot=keep_hot)
+
+
+def carry_out(
+    inventory: Path,
+    limit: Sequence[str] = (),
+    *,
+    dry: bool = False,
+    diff: bool = False,
+    yes: bool = False,
+    keep_hot: bool = False,
+    what: str = "",
+    lock: Path | None = None,
+    begin: Callable[[], None] = lambda: None,
+) -> int:
+    """Deploy, and show it as every command does that deploys; its exit code.
+
+    Args:
+        inventory: The inventory file.
+        limit: Only these hosts; () for all.
+        dry: Only look.
+        diff: Show what differs in each file.
+        yes: Ask nothing.
+        keep_hot: Leave hosts as they are whose hot model would be interrupted.
+        what: What it is for the log of the hosts ("rollback").
+        lock: The lock to go by; None: that of the inventory.
+        begin: Called before the first change, once nothing stands in the way and people agreed.
+    """
     began = time.monotonic()
     course = Course(began)
     options = ["--dry", *(["--diff"] if diff else [])] if dry else ["-y"]
     argv = deploy_command(inventory, limit, options)
     path, log = new_log()
-    view = _view(course, yes, keep_hot)
-    with log:
+
+    def agree(found: Sequence[events.Interrupts]) -> bool:
+        agreed = _agree(found, yes, keep_hot)
+        if agreed:
+            begin()
+        return agreed
+
+    view = _view(course, agree)
+    with log, contextlib.closing(view):
         view.begin(_short_path(inventory), _short_path(path))
         log.write(f"{shlex.join(argv)}\n")
         folder = inventories.folder_of(inventory)
-        environment = {**os.environ, **({KEEP_HOT: "1"} if keep_hot else {})}
+        told = {KEEP_HOT: "1" if keep_hot else "", WHAT: what, LOCK: str(lock or "")}
+        environment = {**os.environ, **{name: value for name, value in told.items() if value}}
         code, interrupted = child.follow(argv, folder, environment, log, view)
-    view.close()
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
     for text in _end(view, code, interrupted, dry, different, keep_hot):
         click.echo(text)
@@ -85,11 +121,8 @@ def deploy(
     return FINDINGS if code or course.failed or course.refused else DONE
 
 
-def _view(course: Course, yes: bool, keep_hot: bool) -> Plain:
-    asking: dict[str, Any] = {
-        "agree": lambda found: _agree(found, yes, keep_hot),
-        "password": _password,
-    }
+def _view(course: Course, agree: Callable[[Sequence[events.Interrupts]], bool]) -> Plain:
+    asking: dict[str, Any] = {"agree": agree, "password": _password}
     console = terminal.console()
     drawn = console.is_terminal and not console.is_dumb_terminal
     if drawn and console.encoding.lower().startswith("utf"):
@@ -109,7 +142,7 @@ def _agree(found: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> boo
     if not sys.stdin.isatty():
         click.echo("Nobody can be asked here: --yes goes on.")
         return False
-    return click.confirm("Go on?")
+    return confirm("Go on?")
 
 
 def _password(prompt: str) -> str | None:
@@ -129,7 +162,9 @@ def _end(
 ) -> Iterator[str]:
     course = view.course
     command = typed("deploy")
-    if interrupted:
+    if interrupted and not course.agreed:
+        yield "Ended by Ctrl-C. Nothing was changed."
+    elif interrupted:
         at = course.step or "checks"
         yield f"Ended by Ctrl-C at: {at}. `{command}` goes on from there."
     elif course.failed and not course.refused:

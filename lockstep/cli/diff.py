@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from pathlib import Path
 
 import click
 
+from lockstep.cli.deploy import carry_out
 from lockstep.cli.inventory_option import INVENTORY, typed
-from lockstep.cli.shared import AS_JSON, LIMIT, print_json
+from lockstep.cli.shared import AS_JSON, INTERRUPTED, LIMIT, print_json
 from lockstep.core.errors import InventoryError
 from lockstep.core.terminal import console
 from lockstep.drift import page, report, view
 from lockstep.drift.compare import fixable
-from lockstep.fleet.hosts import deploy
 
 
 @click.command()
@@ -26,7 +27,10 @@ from lockstep.fleet.hosts import deploy
 )
 @click.option("--deep", is_flag=True, help="Read every byte of weights and packages.")
 @click.option("--ask-sudo-password", is_flag=True, help="Ask once for sudo's password.")
-@click.option("--fix", is_flag=True, help="Deploy where a deploy helps, then compare again.")
+@click.option(
+    "--fix", is_flag=True, help="Deploy where a deploy helps, as `deploy`; then compare again."
+)
+@click.option("--yes", is_flag=True, help="With --fix: ask nothing before it interrupts.")
 def diff(
     inventory: Path,
     limit: tuple[str, ...],
@@ -35,15 +39,19 @@ def diff(
     deep: bool,
     ask_sudo_password: bool,
     fix: bool,
+    yes: bool,
 ) -> int:
     """Compare the Sparks with the inventory and with each other.
 
     It runs one command on each host, on all at once, and changes nothing without --fix. Where hosts
-    only differ, all are named with what they show, and none is told to change.
+    only differ, all are named with what they show, and none is told to change. The deploy of --fix
+    asks before it interrupts a hot model; where nobody can be asked, nothing is touched.
 
     Exit codes: 0 no drift; 1 drift; 2 could not tell (a host does not answer, or a part of it
-    cannot be read).
+    cannot be read); 130 ended by Ctrl-C.
     """
+    if yes and not fix:
+        raise click.UsageError("--yes goes with --fix")
     if fix and ask_sudo_password:
         raise click.UsageError("--fix takes no password; use pyinfra's --use-sudo-password")
     password = click.prompt("sudo password", hide_input=True) if ask_sudo_password else None
@@ -52,7 +60,10 @@ def diff(
     if fix and (hosts := list(dict.fromkeys(item.host for item in fixable(found.differences)))):
         click.echo(f"Deploying to {', '.join(hosts)} ...", err=True)
         # What it changes, it says itself.
-        code = deploy(inventory, hosts, what="diff --fix", output=sys.stderr if as_json else None)
+        with contextlib.redirect_stdout(sys.stderr if as_json else sys.stdout):
+            code = carry_out(inventory, hosts, yes=yes, what="diff --fix")
+        if code == INTERRUPTED:
+            return code
         if code:
             click.echo(f"The deploy ended with {code}; what is left:", err=True)
         found = look()

@@ -69,15 +69,24 @@ class _Lockstep(LazyGroup):
         except LockstepError as fault:
             click.echo(paragraph(f"lockstep: {fault}"), err=True)
             code = UNUSABLE
-        except KeyboardInterrupt:
-            click.echo("Ended by Ctrl-C.", err=True)
-            code = INTERRUPTED
+        except KeyboardInterrupt as ended:
+            code = _interrupted(str(ended))
+        except click.Abort as ended:
+            # Click makes one of a no to a question, and of Ctrl-C at a password.
+            if not isinstance(ended.__context__, KeyboardInterrupt):
+                raise
+            code = _interrupted()
         except OSError as fault:
             if fault.errno != errno.ENOSPC or fault.filename is not None:
                 raise
             click.echo("lockstep: there is no space left where the output goes", err=True)
             code = UNUSABLE
         context.exit(code or DONE)
+
+
+def _interrupted(more: str = "") -> int:
+    click.echo(f"Ended by Ctrl-C. {more}".rstrip(), err=True)
+    return INTERRUPTED
 
 
 def _say_version(context: click.Context, option: click.Parameter, asked: bool) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import click
 
+from lockstep.cli.deploy import carry_out
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.lock import print_changes
-from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE
+from lockstep.cli.shared import DONE, FINDINGS, INTERRUPTED, UNUSABLE, confirm
 from lockstep.core.errors import LockstepError
 from lockstep.deploy.inputs import changed
-from lockstep.fleet.hosts import Host, at_once, choose, deploy, read
+from lockstep.fleet.hosts import Host, at_once, choose, read
 from lockstep.fleet.webui import Fitting, fitting, use
 from lockstep.host.intended import Intended
 from lockstep.inventory import inventory_file as inventories
@@ -29,26 +30,35 @@ _COMPARED_S = 60.0
 
 @click.command()
 @INVENTORY
-@click.option("--dry", is_flag=True, help="Show what would change; write and deploy nothing.")
+@click.option(
+    "--dry",
+    is_flag=True,
+    help="Show what would change and be interrupted; write and deploy nothing.",
+)
+@click.option("--diff", is_flag=True, help="With --dry: what differs in each file.")
+@click.option("--yes", is_flag=True, help="Ask nothing before a hot model is interrupted.")
 @click.option(
     "--data",
     type=click.Choice(["return", "keep"]),
     help="What Open WebUI's older image begins with, without a question.",
 )
-def rollback(inventory: Path, dry: bool, data: str | None) -> int:
+def rollback(inventory: Path, dry: bool, diff: bool, yes: bool, data: str | None) -> int:
     """Restore the lock that was deployed before, and deploy it.
 
     Its content is still on the hosts (until `lockstep gc`), so nothing is downloaded, and nothing
     is resolved. A lock that was changed and not yet deployed to all hosts returns to the deployed
-    one. Otherwise a second rollback undoes the first, also where its deploy failed.
+    one. Otherwise a second rollback undoes the first, also where its deploy failed. As `deploy`, it
+    asks before it interrupts a hot model; where nobody agrees, lock and hosts stay as they are.
 
     The lock alone moves. Where targets, recipes or other data make another generation of it than
     then, this names each key that has changed, and refuses. Afterwards each host is compared with
     its record of that generation.
 
-    Exit codes: 0 done; 1 the deploy failed, or a host is not what its record says; 2 the inventory
-    has changed, there is no previous lock, or wrong use.
+    Exit codes: 0 done; 1 the deploy failed, nobody agreed, or a host is not what its record says;
+    2 the inventory has changed, there is no previous lock, or wrong use; 130 ended by Ctrl-C.
     """
+    if diff and not dry:
+        raise click.UsageError("--diff shows what differs, and goes with --dry")
     hosts, _ = choose(inventory)
     path = inventories.lock_path(inventory, [host.plan for host in hosts])
     now = lockfile.load(path)
@@ -61,20 +71,34 @@ def rollback(inventory: Path, dry: bool, data: str | None) -> int:
     copies = _copies(hosts, pins)
     if dry:
         click.echo(f"Would go back to {what}.")
-        return DONE
-    _returned(copies, data)
+        return carry_out(inventory, dry=True, diff=diff, what="rollback", lock=source)
+    wanted_back = _wanted_back(copies, data)
+    begun = False
+
+    def begin() -> None:
+        nonlocal begun
+        _use(wanted_back)
+        begun = True
+
+    # The deploy reads it, and what is then deployed is kept as this file's.
     lockfile.save(path, pins)
-    click.echo(f"{path.name} is {what} again; deploying it.")
-    code = deploy(inventory, what="rollback")
-    if code:
+    try:
+        click.echo(f"{path.name} is {what} again; deploying it.")
+        code = carry_out(inventory, yes=yes, what="rollback", begin=begin)
+    finally:
+        if not begun:
+            lockfile.save(path, now)
+            click.echo(f"{path.name} is as it was before this rollback.", err=True)
+    if code and begun:
         back = f"`{typed('rollback')}` puts the other lock back."
         click.echo(
-            f"The deploy failed; {path.name} stays as it is now. "
-            f"`pyinfra {inventory} deploy.py` goes on, with --use-sudo-password where sudo asks "
-            f"for a password. {back if undone else ''}".rstrip(),
+            f"The deploy {'was ended' if code == INTERRUPTED else 'failed'}; {path.name} stays as "
+            f"it is now. `{typed('deploy')}` goes on. {back if undone else ''}".rstrip(),
             err=True,
         )
-    return FINDINGS if code or _apart(hosts, pins, before) else DONE
+    if code:
+        return code
+    return FINDINGS if _apart(hosts, pins, before) else DONE
 
 
 def _obstacle(inventory: Path, hosts: Sequence[Host], pins: Pins, before: Mapping[str, Any]) -> str:
@@ -150,18 +174,23 @@ def _copies(hosts: Sequence[Host], pins: Pins) -> list[Fitting]:
     return [each for each in found if each.number is not None]
 
 
-def _returned(copies: Sequence[Fitting], data: str | None) -> None:
-    """Have the copies return, if that is wanted."""
+def _wanted_back(copies: Sequence[Fitting], data: str | None) -> Sequence[Fitting]:
+    """Those of the copies that are to return: all or none."""
     if not copies or data == "keep":
-        return
+        return ()
     if data is None:
         if not sys.stdin.isatty():
             raise click.UsageError(
                 "nobody can be asked here: --data return takes the older data, --data keep tries "
                 "the older image on the present ones"
             )
-        if not click.confirm("Return these data with the image?"):
-            return
+        if not confirm("Return these data with the image?"):
+            return ()
+    return copies
+
+
+def _use(copies: Sequence[Fitting]) -> None:
+    """Have the copies return with the image."""
     for each in copies:
         if fault := use(each):
             raise LockstepError(

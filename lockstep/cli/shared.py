@@ -73,7 +73,20 @@ def ask_first(question: str, *, yes: bool, otherwise: str) -> None:
         return
     if not sys.stdin.isatty():
         raise click.UsageError(f"nobody can be asked here: {otherwise}")
-    click.confirm(question, abort=True)
+    if not confirm(question):
+        raise click.Abort
+
+
+def confirm(question: str) -> bool:
+    """Whether the user agrees; Ctrl-C ends the command, and no more input is a no."""
+    try:
+        return click.confirm(question)
+    except click.Abort as ended:
+        click.echo()
+        # Click makes one of both.
+        if isinstance(ended.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt("Nothing was changed.") from None
+        return False
 
 
 def has_errors(findings: Iterable[Finding]) -> bool:

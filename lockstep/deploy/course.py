@@ -44,6 +44,7 @@ class Stage:
         ended: Likewise.
         changed: What was done → on which hosts.
         failed: Whether a host failed in it.
+        stopped: Whether it was under way when the run was ended by Ctrl-C.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Stage:
     ended: float | None = None
     changed: dict[str, tuple[str, ...]] = field(default_factory=dict)
     failed: bool = False
+    stopped: bool = False
 
     def took(self, now: float) -> float:
         """Seconds that it took, or has taken so far."""
@@ -123,6 +125,8 @@ class Course:
         downloads: Those of the present stage.
         last: Host → the last line that it said in this operation.
         interrupts: What the run will stop.
+        agreed: Whether the first change may come: until then nothing was changed.
+        interrupted: Whether Ctrl-C ends it.
         refused: Why it ended before the first change, "" where it did not.
         over: Its end, None while it runs, or where it ended without a word.
     """
@@ -135,6 +139,8 @@ class Course:
     downloads: Downloads = field(default_factory=Downloads)
     last: dict[str, str] = field(default_factory=dict)
     interrupts: list[events.Interrupts] = field(default_factory=list)
+    agreed: bool = False
+    interrupted: bool = False
     refused: str = ""
     over: events.Over | None = None
     _now: Stage | None = None
@@ -202,6 +208,8 @@ class Course:
     def _leave(self, now: float) -> Iterator[Stage]:
         if self._now:
             self._now.ended = now
-            self._now.failed = self._now.failed or (self.over is not None and self.failed)
+            if self.over is not None:
+                self._now.failed = self._now.failed or self.failed
+                self._now.stopped = self.interrupted
             yield self._now
         self._now = None

@@ -75,14 +75,15 @@ class Plain:
                 for text in closing.empty_host(event):
                     self.say(text)
             case events.Ready():
-                return self._agree(self.course.interrupts)
+                self.course.agreed = self._agree(self.course.interrupts)
+                return self.course.agreed
             case events.Asks(prompt=prompt):
                 return self._password(prompt)
         return None
 
     def ended(self, stage: Stage) -> None:
         """A stage is over."""
-        if stage.changed and not stage.failed:
+        if stage.changed and not stage.failed and not stage.stopped:
             took = clock_text(stage.took(self._clock()))
             self.say(f"{stage.name:<10} {took:>7}  {changes_text(stage)}")
 
@@ -97,7 +98,9 @@ class Plain:
 
     def interrupted(self) -> None:
         """Say that the run is being ended."""
-        self.say("Ending it; what is under way on a host is seen to its end there.")
+        self.course.interrupted = True
+        if self.course.agreed:
+            self.say("Ending it; what is under way on a host is seen to its end there.")
 
     def say(self, text: str) -> None:
         """Print a line."""

@@ -17,7 +17,8 @@ from lockstep.onhost.core.progress import Progress
 
 _BAR = 24
 _REDRAW_S = 0.25
-_DONE, _FAILED, _NOW, _TO_COME = ("✓", "green"), ("✗", "bold red"), ("▸", "bold"), ("·", "dim")
+_DONE, _FAILED, _STOPPED = ("✓", "green"), ("✗", "bold red"), ("■", "yellow")
+_NOW, _TO_COME = ("▸", "bold"), ("·", "dim")
 
 
 class Screen(Plain):
@@ -97,7 +98,7 @@ def frame(course: Course, inventory: str, log: str, now: float, width: int) -> l
 
 
 def _mark(stage: Stage) -> Text:
-    sign, style = _FAILED if stage.failed else _DONE
+    sign, style = _FAILED if stage.failed else _STOPPED if stage.stopped else _DONE
     return Text.assemble((sign, style), f" {stage.name}")
 
 

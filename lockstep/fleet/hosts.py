@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from lockstep.core import product
 from lockstep.core.errors import InventoryError
@@ -22,9 +21,10 @@ from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import program
 
 #: Variables that tell a deploy what pyinfra's command line has no option for: how long it waits for
-#: another deploy to a host of its own, seconds, what it is for those who meet it ("rollback"), and
-#: that it interrupts no hot model.
+#: another deploy to a host of its own, seconds, what it is for those who meet it ("rollback"), that
+#: it interrupts no hot model, and another lock file to go by than the inventory's.
 WAIT, WHAT, KEEP_HOT = "LOCKSTEP_WAIT", "LOCKSTEP_WHAT", "LOCKSTEP_KEEP_HOT"
+LOCK = "LOCKSTEP_LOCK"
 
 #: What is said of a host that no deploy has come to, or that Lockstep was removed from.
 NOT_DEPLOYED = "not deployed yet → lockstep deploy"
@@ -215,31 +215,6 @@ def answered(where: Login, code: int, out: str, err: str, sudo_remedy: str = SUD
     if sudo_refused(code, err):
         return replace(found, fault=f"{found.said}. {sudo_remedy}")
     return found
-
-
-def deploy(
-    inventory: Path,
-    limit: Sequence[str] = (),
-    *,
-    what: str = "deploy",
-    output: IO[str] | None = None,
-) -> int:
-    """Deploy, by pyinfra as a process of its own; its exit code.
-
-    Args:
-        limit: Only these hosts; () for all.
-        what: What it is for the log of the hosts ("rollback").
-        output: Where its standard output goes; None: to ours.
-    """
-    sys.stdout.flush()
-    done = subprocess.run(
-        deploy_command(inventory, limit),
-        cwd=inventories.folder_of(inventory),
-        env={**os.environ, WHAT: what},
-        stdout=output,
-        check=False,
-    )
-    return done.returncode
 
 
 def deploy_command(

@@ -90,7 +90,7 @@ def test_one_thing_moves_is_deployed_over_a_killed_build_and_goes_back_with_ever
     assert current(deployed) != generation
 
     deployed.lab("services", "stop")
-    done = deployed.lockstep("rollback", inventory=alone)
+    done = deployed.lockstep("rollback", "--yes", inventory=alone)
     assert done.code == 0, done.text[-8000:]
     assert "Each host is what its record of that generation says." in done.out
     assert current(deployed) == generation

@@ -65,7 +65,7 @@ def test_after_a_deploy_what_it_can_put_right_is_gone(
     names = [name for name in names if name not in ELSEWHERE]
     names.sort(key=lambda name: name in ALONE)
     two.root("; ".join(f"bash -c {shlex.quote(PLANTS[name].shell)} || exit" for name in names))
-    done = deployed.diff("--fix", "--json", "--limit", two.name)
+    done = deployed.diff("--fix", "--yes", "--json", "--limit", two.name)
     left = json.loads(done.stdout)["differences"]
     two.root("rm -rf /run/drift-* /opt/lockstep/engines/other")
     assert [item for item in left if item["how"] == "deploy"] == [], done.stderr[-3000:]

@@ -115,7 +115,7 @@ def test_a_rollback_brings_the_chats_of_before_and_says_which_it_loses(
     assert unasked.code == 2 and "--data return" in unasked.err
     assert version(stack.one) == NEW
 
-    back = stack.lockstep("rollback", "--data", "return", inventory=old)
+    back = stack.lockstep("rollback", "--yes", "--data", "return", inventory=old)
     assert back.code == 0, back.text
     assert version(stack.one) == OLD
     assert chats(stack.one) == {"of the old image"}

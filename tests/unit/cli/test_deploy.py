@@ -229,8 +229,11 @@ def test_wrong_use_is_refused_before_anything(folder: Path, words: list[str], sa
     assert not (folder / "state").exists()
 
 
-def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path) -> None:
-    argv = a_run.argv(folder, [events.Started(["spark1"]), *step("Base | x", ["spark1"]), OVER])
+def on_terminal(
+    folder: Path, said: list[Any], answer: bytes = b"", columns: int = 80
+) -> tuple[int, str]:
+    """How `lockstep deploy` ends on a terminal, and what it wrote; its question is answered so."""
+    argv = a_run.argv(folder, said)
     program = (
         "import sys; from lockstep.cli import deploy, main\n"
         f"deploy.deploy_command = lambda *_: {argv!r}\n"
@@ -240,10 +243,9 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
     done = subprocess.Popen(
         [sys.executable, "-c", program],
         cwd=folder,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "40", "TERM": "xterm"},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm"},
+        # Ctrl-C goes to whom the terminal belongs.
+        preexec_fn=lambda: os.login_tty(theirs),
     )
     os.close(theirs)
     output = b""
@@ -252,9 +254,27 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
             output += os.read(ours, 65536)
         except OSError:
             break
-    assert done.wait() == 0
-    text = output.decode()
+        if answer and b"[y/N]: " in output:
+            os.write(ours, answer)
+            answer = b""
+    os.close(ours)
+    return done.wait(), output.decode()
+
+
+def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path) -> None:
+    said = [events.Started(["spark1"]), *step("Base | x", ["spark1"]), OVER]
+    code, text = on_terminal(folder, said, columns=40)
+    assert code == 0
     assert "✓ checks   ✓ packages" in text
     assert "Start one:  lockstep switch" in text
     assert "\x1b[3" not in text
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0
+
+
+def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:
+    said = [events.Started(["spark1"]), QWEN, events.Ready(), *step("Base | x", ["spark1"]), OVER]
+    code, text = on_terminal(folder, said, b"\x03")
+    assert code == 130
+    assert text.endswith("Ended by Ctrl-C. Nothing was changed.\r\n")
+    assert "Aborted!" not in text and "Ending it" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0

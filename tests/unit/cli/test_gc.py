@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
+import click
+import pytest
 from an_inventory import TWO
 from click.testing import Result
 from over_ssh import invoked
+
+from lockstep.cli import shared
 
 HOSTS = TWO
 PLAN = (
@@ -74,6 +79,23 @@ def test_where_nobody_can_be_asked_nothing_is_removed(inventory: Path) -> None:
     done = run(inventory)
     assert done.exit_code == 2
     assert "--yes removes, --dry only shows" in done.output
+    assert [line for line in calls(inventory) if "remove" in line] == []
+
+
+def test_ctrl_c_at_the_question_removes_nothing(
+    inventory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ctrl_c(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise click.Abort from None
+
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(shared, "sys", SimpleNamespace(stdin=terminal))
+    monkeypatch.setattr(click, "confirm", ctrl_c)
+    done = run(inventory)
+    assert (done.exit_code, done.stderr) == (130, "Ended by Ctrl-C. Nothing was changed.\n")
     assert [line for line in calls(inventory) if "remove" in line] == []
 
 

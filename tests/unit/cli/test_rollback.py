@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import a_run
 import pytest
 from a_spark import pins_for, spark
 from click.testing import CliRunner
 
-from lockstep.cli import rollback
+from lockstep.cli import deploy, rollback
 from lockstep.cli.main import main
+from lockstep.deploy import events
 from lockstep.deploy.inputs import inputs
 from lockstep.fleet.hosts import choose
 from lockstep.fleet.webui import Fitting
@@ -48,7 +51,10 @@ class Site:
         self.deploys: list[Pins] = []
         self.copies: list[Fitting] = []
         self.used: list[int | None] = []
-        monkeypatch.setattr(rollback, "deploy", self._deploy)
+        monkeypatch.setattr(rollback, "carry_out", self._deploy)
+        # How the command asked for the last deploy.
+        self.asked: dict[str, Any] = {}
+        self.agreed = True
         monkeypatch.setattr(rollback, "fitting", lambda hosts, pins: self.copies)
         monkeypatch.setattr(rollback, "use", self._use)
         monkeypatch.setattr(rollback, "read", self._read)
@@ -56,8 +62,16 @@ class Site:
         self.apart: list[str] = []
         self.compared: list[str] = []
 
-    def _deploy(self, inventory: Path, what: str = "rollback") -> int:
-        assert (inventory, what) == (self.inventory, "rollback")
+    def _deploy(
+        self, inventory: Path, begin: Callable[[], None] = lambda: None, **asked: Any
+    ) -> int:
+        assert (inventory, asked.pop("what", "rollback")) == (self.inventory, "rollback")
+        self.asked = asked
+        if asked.get("dry"):
+            return self.code
+        if not self.agreed:
+            return 1
+        begin()
         self.deploys.append(lockfile.load(self.lock))
         if self.code == 0:
             lockfile.deployed(self.lock, self.deploys[-1], self._inputs(self.deploys[-1]))
@@ -127,6 +141,37 @@ def test_a_look_changes_nothing(site: Site) -> None:
     assert done.exit_code == 0
     assert done.stdout.endswith("Would go back to the lock that was deployed before.\n")
     assert (site.deploys, lockfile.load(site.lock)) == ([], SECOND)
+    # What it interrupts is said by a deploy of that lock, which only looks.
+    assert site.asked == {"dry": True, "diff": False, "lock": lockfile.previous_path(site.lock)}
+
+
+def test_a_rollback_to_which_nobody_agrees_leaves_lock_and_data(site: Site) -> None:
+    site.deployed(FIRST, SECOND)
+    site.copy(7)
+    site.agreed = False
+    done = site.back("--data", "return")
+    assert done.exit_code == 1
+    assert (site.used, site.deploys, lockfile.load(site.lock)) == ([], [], SECOND)
+    assert done.stderr == "some.lock.yaml is as it was before this rollback.\n"
+
+
+@pytest.mark.parametrize(("words", "code", "left"), [([], 1, SECOND), (["--yes"], 0, FIRST)])
+def test_it_asks_as_a_deploy_does_before_it_interrupts(
+    site: Site, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, left: Pins
+) -> None:
+    site.deployed(FIRST, SECOND)
+    hot = events.Interrupts("spark1", "qwen", again=True)
+    end = events.Over([a_run.good("spark1")]) if words else events.Refused("Nobody agreed to it.")
+    argv = a_run.argv(
+        site.lock.parent, [events.Started(["spark1"]), hot, events.Ready(), end, code]
+    )
+    monkeypatch.setenv("XDG_STATE_HOME", str(site.lock.parent / "state"))
+    monkeypatch.setattr(deploy, "deploy_command", lambda *_: argv)
+    monkeypatch.setattr(rollback, "carry_out", deploy.carry_out)
+    done = site.back(*words)
+    assert (done.exit_code, lockfile.load(site.lock)) == (code, left)
+    assert "  spark1: qwen is hot: it restarts\n" in done.stdout
+    assert ("Nobody can be asked here: --yes goes on." in done.stdout) != bool(words)
 
 
 def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_on(
@@ -138,7 +183,7 @@ def test_a_deploy_that_fails_leaves_the_older_lock_in_place_and_says_how_to_go_o
     assert done.exit_code == 1
     assert lockfile.load(site.lock) == FIRST
     said = " ".join(done.stderr.split())
-    assert f"`pyinfra {site.inventory} deploy.py` goes on, with --use-sudo-password where" in said
+    assert f"`lockstep deploy -i {site.inventory}` goes on." in said
     assert f"`lockstep rollback -i {site.inventory}` puts the other lock back." in said
     site.code = 0
     assert site.back().exit_code == 0

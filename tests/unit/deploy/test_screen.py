@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 import pytest
-from a_run import Clock, good, step
+from a_run import Clock, good, plain, step
 from rich.console import Console
 
 from lockstep.deploy import events
@@ -77,6 +77,16 @@ def test_a_wide_terminal_has_bar_and_figures_on_one_line() -> None:
         "▸ weights   ██████████░░░░░░░░░░░░░░  56.5 of 136.0 GB, 152 MB/s, about 9 min left"
         in lines
     )
+
+
+def test_a_stage_that_ctrl_c_ended_has_no_tick() -> None:
+    view = plain([], Clock())
+    for event in (events.Ready(), *step("Base | x", ["spark1"]), *step("vLLM | Build", ["spark1"])):
+        view.event(event)
+    view.interrupted()
+    view.event(events.Over([good("spark1")]))
+    lines = [line.plain for line in frame(view.course, "spark.py", LOG, 0.0, 80)]
+    assert lines[1] == "✓ checks   ✓ packages   ■ engine"
 
 
 @pytest.mark.parametrize("width", [40, 80])

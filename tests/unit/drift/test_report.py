@@ -17,6 +17,7 @@ from browser import faults_of_report
 from click.testing import CliRunner
 from rich.console import Console
 
+from lockstep.cli import diff
 from lockstep.cli.main import main
 from lockstep.deploy.questions import EVER_OURS
 from lockstep.drift import hosts, page, report, view
@@ -181,7 +182,7 @@ def test_fix_deploys_to_nobody_for_what_only_differs(monkeypatch: pytest.MonkeyP
     two["facts"]["service"] = {"mine.service for multi-user.target.wants": "on"}
     found = judged((ONE, perfect(ONE)), (TWO, two))
     monkeypatch.setattr(report, "diff", lambda *_, **__: found)
-    monkeypatch.setattr(subprocess, "run", None)
+    monkeypatch.setattr(diff, "carry_out", None)
     done = CliRunner().invoke(main, ["diff", "--fix"])
     assert done.exit_code == 1 and "2 differ on 2 hosts." in done.stdout
     assert "By hand" not in done.stdout and "sudo " not in done.stdout
@@ -193,18 +194,24 @@ def test_fix_deploys_to_hosts_that_it_helps_and_shows_what_is_left(
 ) -> None:
     second = judged((ONE, perfect(ONE)), (TWO, copied(perfect(TWO))))
     reports = [drifted(), second]
-    ran: list[list[str]] = []
+    ran: list[tuple[list[str], dict[str, Any]]] = []
 
-    def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        ran.append(argv)
-        return subprocess.CompletedProcess(argv, 0)
+    def carry_out(inventory: Path, limit: list[str], **asked: Any) -> int:
+        ran.append((limit, asked))
+        print("what the deploy says")
+        return 0
 
     monkeypatch.setattr(report, "diff", lambda *_, **__: reports.pop(0))
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(diff, "carry_out", carry_out)
     done = CliRunner().invoke(main, ["diff", "--fix"])
-    assert [argv[1:4] for argv in ran] == [["-y", "--limit", "spark1"]]
-    assert Path(ran[0][0]).name == "pyinfra"
+    # Whether it asks is the deploy's, as for `lockstep deploy`.
+    assert ran == [(["spark1"], {"yes": False, "what": "diff --fix"})]
     assert done.exit_code == 0 and "No drift" in done.stdout
+
+    reports = [drifted(), second]
+    done = CliRunner().invoke(main, ["diff", "--fix", "--yes", "--json"])
+    assert ran[1:] == [(["spark1"], {"yes": True, "what": "diff --fix"})]
+    assert json.loads(done.stdout)["code"] == 0 and "what the deploy says" in done.stderr
 
 
 def test_a_folder_of_a_stranger_is_named_once_and_ours_are_looked_into(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -150,19 +149,12 @@ def test_all_are_at_work_at_once_and_answer_in_order() -> None:
     assert hosts.at_once(work, []) == []
 
 
-def test_a_deploy_is_pyinfra_s_own(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[list[str]] = []
-
-    def run(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        ran.append(argv)
-        return subprocess.CompletedProcess(argv, 7)
-
-    monkeypatch.setattr(subprocess, "run", run)
-    assert hosts.deploy(inventory, ["a", "b"]) == 7
+def test_a_deploy_is_pyinfra_s_own(inventory: Path) -> None:
     pyinfra = str(Path(sys.executable).with_name("pyinfra"))
     words = [pyinfra, "-y", "--limit", "a", "--limit", "b"]
     config, program = (str(product.OWNER / name) for name in ("config.py", "deploy.py"))
-    assert ran == [[*words, "--config", config, str(inventory), program]]
+    ran = hosts.deploy_command(inventory, ["a", "b"])
+    assert ran == [*words, "--config", config, str(inventory), program]
 
 
 def test_a_deploy_takes_the_owner_s_own_files_where_there_are_some(inventory: Path) -> None:
