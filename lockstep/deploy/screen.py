@@ -34,21 +34,23 @@ class Screen(Plain):
     def begin(self, inventory: str, log: str) -> None:
         """Draw from now on."""
         self._heading, self._below = inventory, log
-        self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._frame)
-        self._live.start()
+        self._live = self._drawing()
 
     def event(self, event: events.Event) -> Any:
         """Take an event; what asks people has the terminal for itself."""
         asks = isinstance(event, events.Asks) or (
             isinstance(event, events.Ready) and bool(self.course.interrupts)
         )
-        if asks and self._live:
-            self._live.stop()
+        if not asks or not self._live:
+            return super().event(event)
+        # The picture goes, and question and answer stay in its place.
+        self._live.transient = True
+        self._live.stop()
         try:
             return super().event(event)
         finally:
-            if asks and self._live:
-                self._live.start()
+            # The old one would draw over them: it goes up by the height of its last picture.
+            self._live = self._drawing()
 
     def ended(self, stage: Stage) -> None:
         """A stage is over: the next frame shows it."""
@@ -65,6 +67,11 @@ class Screen(Plain):
             self._live.refresh()
             self._live.stop()
             self._live = None
+
+    def _drawing(self) -> Live:
+        live = Live(console=self._console, auto_refresh=False, get_renderable=self._frame)
+        live.start()
+        return live
 
     def _frame(self) -> Group:
         lines = frame(self.course, self._heading, self._below, self._clock(), self._console.width)

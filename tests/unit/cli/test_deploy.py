@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import a_run
+import pyte
 import pytest
 from a_run import good, step
 from click.testing import CliRunner, Result
@@ -260,13 +262,15 @@ def on_terminal(
     os.close(theirs)
     output = b""
     while True:
+        _, asked, after = output.partition(b"[y/N]: ")
+        # A key that comes before the program waits for one is lost: it is pressed again then.
+        if asked and b"\n" not in after and not select.select([ours], [], [], 0.5)[0]:
+            os.write(ours, answer)
+            continue
         try:
             output += os.read(ours, 65536)
         except OSError:
             break
-        if answer and b"[y/N]: " in output:
-            os.write(ours, answer)
-            answer = b""
     os.close(ours)
     return done.wait(), output.decode()
 
@@ -279,6 +283,24 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
     assert "Start one:  lockstep switch" in text
     assert "\x1b[3" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0
+
+
+def test_question_and_answer_stay_above_the_picture(folder: Path) -> None:
+    # Its first picture is drawn when a quarter of a second has gone.
+    said = ["SLEEP", events.Started(["spark1"]), "SLEEP", QWEN, events.Ready(), "SLEEP"]
+    code, text = on_terminal(folder, [*said, *step("Base | x", ["spark1"]), OVER], b"y\r")
+    assert code == 0
+    screen = pyte.Screen(80, 24)
+    pyte.Stream(screen).feed(text)
+    shown = [line.rstrip() for line in screen.display]
+    assert shown[:3] == [
+        "This deploy interrupts:",
+        "  spark1: qwen is hot: it restarts; 3 requests under way",
+        "Go on? [y/N]: y",
+    ]
+    assert shown[3].startswith("Lockstep · spark.py")
+    assert shown[4] == "✓ checks   ✓ packages"
+    assert sum(line.startswith("Lockstep · ") for line in shown) == 1
 
 
 def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:
