@@ -7,6 +7,7 @@ import getpass
 import os
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -186,6 +187,9 @@ def _short_path(path: Path) -> str:
 
 
 def _print(text: str) -> None:
+    # Where a word would be broken, its line is instead; a long word stays whole, to be copied.
+    if sys.stdout.isatty() and len(text) > (width := terminal.console().width):
+        text = textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False)
     try:
         click.echo(text)
     except BrokenPipeError:

@@ -52,12 +52,11 @@ def success(course: Course, typed: Callable[..., str], now: float) -> Iterator[s
     elif running:
         said = " ".join(f"Hot on {name}: {', '.join(each)}." for name, each in hot.items() if each)
     else:
-        said = "Nothing is hot yet."
+        said = "Nothing is hot."
     verb = "serves" if len(outcomes) == 1 else "serve"
     yield f"{what}, {took}. {names} {verb}: {', '.join(models)}. {said}"
-    first = next((name for name in models if name not in running), models[0] if models else "")
-    if first:
-        yield f"Start one:  {typed('switch', first)}"
+    if models and not running:
+        yield f"Start one:  {typed('switch', models[0])}"
     yield _addresses(outcomes, typed)
 
 

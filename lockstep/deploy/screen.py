@@ -94,7 +94,9 @@ def frame(course: Course, inventory: str, log: str, now: float, width: int) -> l
     room = max(1, width - len(elapsed) - 2)
     lines = [Text(f"{_cut(left, room):<{room}}  {elapsed}", "bold")]
     stages = list(course.stages.values())
-    lines += _row([_mark(each) for each in stages if each.ended is not None], width)
+    # Of a run that changed nothing, its last sentence says all.
+    if course.now or course.changed or course.failed or course.interrupted or course.refused:
+        lines += _row([_mark(each) for each in stages if each.ended is not None], width)
     if course.now:
         lines += [Text(_cut(text, width)) for text in _present(course, course.now, now, width)]
     to_come = [each for each in stages if each.began is None]

@@ -24,7 +24,7 @@ def test_a_deploy_that_changes_nothing_is_six_lines_at_most(converged: Site) -> 
     heading, what, *rest = lines(done)
     assert heading.startswith("Lockstep · inventories/site.py · all lines: state/lockstep/deploys/")
     assert re.match(r"Nothing to change, \d+:\d\d\. ", what)
-    assert f"{ONE}, {TWO} serve: qwen, mistral, mistral-vllm. Nothing is hot yet." in what
+    assert f"{ONE}, {TWO} serve: qwen, mistral, mistral-vllm. Nothing is hot." in what
     assert rest[0] == "Start one:  lockstep switch qwen -i inventories/site.py"
     assert len(rest) <= 4
     assert changed(converged) == []

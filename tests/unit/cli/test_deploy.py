@@ -21,12 +21,14 @@ from lockstep.cli import deploy
 from lockstep.cli.main import main
 from lockstep.core.findings import Finding
 from lockstep.deploy import events
+from lockstep.deploy.course import STAGES
 from lockstep.deploy.plan import Plan
 from lockstep.deploy.summary import HostOutcome
 
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
 OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
+PARTS = [part for parts in STAGES.values() for part in parts]
 INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
 
 
@@ -66,7 +68,6 @@ def test_a_deploy_that_changes_nothing_is_five_lines(
     assert result.exit_code == 0
     assert lines(result) == [
         "Nothing to change, 0:00. spark1, spark2 serve: qwen, mistral. Hot on spark1: qwen.",
-        "Start one:  lockstep switch mistral -i spark.py",
         "Page: https://10.0.0.11:8443",
     ]
     (log,) = (folder / "state").rglob("*.log")
@@ -280,7 +281,7 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
     code, text = on_terminal(folder, said, columns=40)
     assert code == 0
     assert "✓ checks   ✓ packages" in text
-    assert "Start one:  lockstep switch" in text
+    assert "Page: https://10.0.0.11:8443" in text
     assert "\x1b[3" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0
 
@@ -301,6 +302,25 @@ def test_question_and_answer_stay_above_the_picture(folder: Path) -> None:
     assert shown[3].startswith("Lockstep · spark.py")
     assert shown[4] == "✓ checks   ✓ packages"
     assert sum(line.startswith("Lockstep · ") for line in shown) == 1
+
+
+def test_a_deploy_that_changes_nothing_is_six_lines_of_a_terminal(folder: Path) -> None:
+    steps = [each for part in PARTS for each in step(f"{part} | x")]
+    chat = "http://127.0.0.1:8080"
+    hosts = ["spark1", "spark2"]
+    for hot in (["mistral"], []):
+        ends = [good(name, hot, page="http://127.0.0.1:8090", chat=chat) for name in hosts]
+        said = [events.Started(hosts), *steps, events.Over(ends)]
+        code, text = on_terminal(folder, said)
+        screen = pyte.Screen(80, 24)
+        pyte.Stream(screen).feed(text)
+        shown = [line.rstrip() for line in screen.display if line.strip()]
+        assert code == 0 and len(shown) <= 6, shown
+        assert ("Start one:" in "\n".join(shown)) != bool(hot)
+        # A line ends where a word does.
+        whole = " ".join(shown)
+        assert "mistral is hot." in whole or not hot
+        assert "lockstep open" in whole
 
 
 def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:
