@@ -99,6 +99,10 @@ def test_keep_hot_leaves_a_host_as_it_is_where_a_model_would_restart_and_does_th
     assert "FAILED" not in done.stdout
     assert "A deploy without --keep-hot gives" in done.stdout
     assert "Run the same command again" not in done.stdout
+    assert converged.document["said"].pop(ONE)[-1] == (
+        "ended held back before Services | Restart hot models, one host at a time, "
+        "where vllm-qwen36 runs on"
+    )
     assert converged.changes(ONE) == []
     assert converged.document["hosts"][ONE] == before
     assert f"write {FILE}" in converged.changes(TWO)

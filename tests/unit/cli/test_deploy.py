@@ -218,6 +218,25 @@ def test_a_dry_run_says_what_would_change_and_restart(
     ]
 
 
+def test_a_dry_run_lists_nothing_of_a_host_that_is_held_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    would = {
+        "Weights | Fetch and verify weights": ["spark1"],
+        "Services | Restart hot models, one host at a time": ["spark1"],
+        "Services | Write launchers and units": ["spark1", "spark2"],
+    }
+    over = events.Over([HostOutcome("spark1"), HostOutcome("spark2")], [], would)
+    said = [events.Started(["spark1", "spark2"]), QWEN, over]
+    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (), ()))
+    result = deployed(folder, monkeypatch, said, "--dry", "--keep-hot")
+    assert result.output.splitlines()[3:6] == [
+        "would  spark1: Fetch and verify weights",
+        "would  spark2: Write launchers and units",
+        "spark1: qwen stays hot; this host is held back",
+    ]
+
+
 def test_a_dry_run_whose_plan_has_an_error_asks_no_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
