@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.deploy.course import REREAD
 from lockstep.deploy.questions import SYSTEM_UNITS
 from lockstep.files.managed_file import OPERATORS_GROUP
 from lockstep.host.intended import Intended
@@ -54,7 +55,7 @@ def base() -> None:
     if run.given():
         secrets.given(name="Write secrets from the operator's machine")
     services.reread(
-        name="Restart system services that our settings concern",
+        name=REREAD,
         units=SYSTEM_UNITS,
         engines=in_containers(this),
         generations=generations(this),

@@ -26,6 +26,7 @@ from lockstep.deploy.beats import Beats
 from lockstep.files import sent
 from lockstep.fleet.hosts import WAIT, WHAT
 from lockstep.onhost.records.deploys import DONE, Deploy
+from lockstep.tasks import report
 from lockstep.tasks.facts import host as facts
 
 #: Group data by which hosts keep what a deploy brought only together.
@@ -204,4 +205,6 @@ class Ends(BaseStateCallback):
         state: Any, host: Any, op_hash: str, retry_count: int = 0, max_retries: int = 0
     ) -> None:
         """No further one is done there."""
-        say(host, f"ended failed at {', '.join(sorted(state.get_op_meta(op_hash).names))}")
+        at = ", ".join(sorted(state.get_op_meta(op_hash).names))
+        held = report.of(host.name).held
+        say(host, f"ended held back before {at}, where {held}" if held else f"ended failed at {at}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api import deploy
 
+from lockstep.deploy.course import RESTART
 from lockstep.deploy.questions import JOB_UNITS
 from lockstep.tasks import deploy_lock, run
 from lockstep.tasks.operations import engine, generations, rollout, secrets
@@ -22,7 +23,7 @@ def services() -> None:
     if this.key_users:
         secrets.api_key(name="Make the API key of open targets once", units=this.key_users)
     ranks = unit_names([target for target in this.plan.targets if target.group])
-    rollout.host_by_host(name="Restart hot models, one host at a time", units=units, together=ranks)
+    rollout.host_by_host(name=RESTART, units=units, together=ranks)
     todo = rollout.pending
     operations.taken_over(
         name="Remove containers that the inventory takes over", containers=run.adopted_containers()

@@ -7,6 +7,7 @@ import getpass
 import os
 import shlex
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -113,7 +114,7 @@ def carry_out(
         code, interrupted = child.follow(argv, folder, environment, log, view)
     different = path.read_text(encoding="utf-8").splitlines() if diff else None
     for text in _end(view, code, interrupted, dry, different, keep_hot):
-        click.echo(text)
+        _print(text)
     if interrupted:
         return INTERRUPTED
     if code == UNUSABLE:
@@ -130,13 +131,13 @@ def _view(course: Course, agree: Callable[[Sequence[events.Interrupts]], bool]) 
         from lockstep.deploy.screen import Screen
 
         return Screen(course, console, **asking)
-    return Plain(course, click.echo, **asking)
+    return Plain(course, _print, **asking)
 
 
 def _agree(found: Sequence[events.Interrupts], yes: bool, keep_hot: bool) -> bool:
     """Say what the deploy interrupts, and ask whether it may."""
     for text in closing.interruptions(found, keep_hot):
-        click.echo(text)
+        _print(text)
     if yes or keep_hot or not found:
         return True
     if not sys.stdin.isatty():
@@ -183,3 +184,14 @@ def _short_path(path: Path) -> str:
         return str(path.relative_to(Path.cwd()))
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def _print(text: str) -> None:
+    click.echo("\n".join(map(_filled, text.split("\n"))))
+
+
+def _filled(line: str) -> str:
+    """A line that a terminal does not break inside a word; a long word stays whole."""
+    if not sys.stdout.isatty() or len(line) <= (width := terminal.console().width):
+        return line
+    return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from lockstep.core.terminal import clock_text
-from lockstep.deploy.course import Course
+from lockstep.deploy.course import REREAD, RESTART, Course
 from lockstep.deploy.events import Empty, Interrupts
 from lockstep.deploy.summary import HostOutcome, failures, remarks, unreached
 from lockstep.inventory.values import is_loopback
 
+#: Parts that a host is kept from where --keep-hot holds it back.
+_HELD_FROM = ("Services", "Gateway", "Switch", "Open WebUI", "Monitoring", "Verify")
 #: Lines of a failed run that are shown, where it says nothing of its own.
 _LAST = 8
 # Headings of pyinfra's, and what it says of its own insides.
@@ -50,12 +52,11 @@ def success(course: Course, typed: Callable[..., str], now: float) -> Iterator[s
     elif running:
         said = " ".join(f"Hot on {name}: {', '.join(each)}." for name, each in hot.items() if each)
     else:
-        said = "Nothing is hot yet."
+        said = "Nothing is hot."
     verb = "serves" if len(outcomes) == 1 else "serve"
     yield f"{what}, {took}. {names} {verb}: {', '.join(models)}. {said}"
-    first = next((name for name in models if name not in running), models[0] if models else "")
-    if first:
-        yield f"Start one:  {typed('switch', first)}"
+    if models and not running:
+        yield f"Start one:  {typed('switch', models[0])}"
     yield _addresses(outcomes, typed)
 
 
@@ -115,7 +116,7 @@ def dry_run(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -
         keep_hot: Whether no hot model is to be interrupted.
     """
     yield from (found[1] for line in log or () if (found := _DIFFERENCE.match(line)))
-    would: Mapping[str, Sequence[str]] = course.over.would if course.over else {}
+    would = dict(_to_come(course, keep_hot))
     for name, hosts in would.items():
         part, _, what = name.partition(" | ")
         yield f"would  {', '.join(hosts)}: {what or part}"
@@ -125,6 +126,19 @@ def dry_run(course: Course, log: Sequence[str] | None, keep_hot: bool = False) -
         yield f"Nothing would change on {', '.join(course.hosts)}."
     elif log is None:
         yield "The files are named in the log; --diff shows what differs in them."
+
+
+def _to_come(course: Course, keep_hot: bool) -> Iterator[tuple[str, Sequence[str]]]:
+    """Operation → hosts that it would change, without those that are held back before it."""
+    back = {each.host for each in course.interrupts} if keep_hot else set()
+    would: Mapping[str, Sequence[str]] = course.over.would if course.over else {}
+    # A restart of Docker is earlier, and of other system services nothing is held back.
+    at_docker = back - set(would.get(f"Services | {RESTART}", ()))
+    for name, hosts in would.items():
+        part, _, what = name.partition(" | ")
+        held = back if part in _HELD_FROM else at_docker if what == REREAD else set()
+        if left := [host for host in hosts if host not in held]:
+            yield name, left
 
 
 def failure(course: Course, tail: Mapping[str, Sequence[str]], command: str) -> Iterator[str]:

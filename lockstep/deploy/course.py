@@ -25,6 +25,9 @@ STAGES = {
 }
 #: Parts that belong to what happens around them.
 BETWEEN = ("Sharing",)
+#: Operations at which --keep-hot holds a host back: of their parts, "Base" and "Services".
+REREAD = "Restart system services that our settings concern"
+RESTART = "Restart hot models, one host at a time"
 _STAGE_OF = {part: stage for stage, parts in STAGES.items() for part in parts}
 #: The speed is that of the last so many seconds.
 _SPEED_OF_S = 60.0

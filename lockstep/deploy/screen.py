@@ -34,21 +34,23 @@ class Screen(Plain):
     def begin(self, inventory: str, log: str) -> None:
         """Draw from now on."""
         self._heading, self._below = inventory, log
-        self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._frame)
-        self._live.start()
+        self._live = self._drawing()
 
     def event(self, event: events.Event) -> Any:
         """Take an event; what asks people has the terminal for itself."""
         asks = isinstance(event, events.Asks) or (
             isinstance(event, events.Ready) and bool(self.course.interrupts)
         )
-        if asks and self._live:
-            self._live.stop()
+        if not asks or not self._live:
+            return super().event(event)
+        # The picture goes, and question and answer stay in its place.
+        self._live.transient = True
+        self._live.stop()
         try:
             return super().event(event)
         finally:
-            if asks and self._live:
-                self._live.start()
+            # The old one would draw over them: it goes up by the height of its last picture.
+            self._live = self._drawing()
 
     def ended(self, stage: Stage) -> None:
         """A stage is over: the next frame shows it."""
@@ -65,6 +67,11 @@ class Screen(Plain):
             self._live.refresh()
             self._live.stop()
             self._live = None
+
+    def _drawing(self) -> Live:
+        live = Live(console=self._console, auto_refresh=False, get_renderable=self._frame)
+        live.start()
+        return live
 
     def _frame(self) -> Group:
         lines = frame(self.course, self._heading, self._below, self._clock(), self._console.width)
@@ -87,7 +94,9 @@ def frame(course: Course, inventory: str, log: str, now: float, width: int) -> l
     room = max(1, width - len(elapsed) - 2)
     lines = [Text(f"{_cut(left, room):<{room}}  {elapsed}", "bold")]
     stages = list(course.stages.values())
-    lines += _row([_mark(each) for each in stages if each.ended is not None], width)
+    # Of a run that changed nothing, its last sentence says all.
+    if course.now or course.changed or course.failed or course.interrupted or course.refused:
+        lines += _row([_mark(each) for each in stages if each.ended is not None], width)
     if course.now:
         lines += [Text(_cut(text, width)) for text in _present(course, course.now, now, width)]
     to_come = [each for each in stages if each.began is None]

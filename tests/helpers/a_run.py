@@ -30,6 +30,8 @@ for said in json.loads(sys.argv[1]):
             print("answered", sys.stdin.readline().strip(), flush=True)
     elif isinstance(said, int):
         sys.exit(said)
+    elif said == "SLEEP":
+        time.sleep(0.6)
     elif said == "WAIT":
         signal.pause()
     elif said == "DEAF":

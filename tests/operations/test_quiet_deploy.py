@@ -24,7 +24,7 @@ def test_a_deploy_that_changes_nothing_is_six_lines_at_most(converged: Site) -> 
     heading, what, *rest = lines(done)
     assert heading.startswith("Lockstep · inventories/site.py · all lines: state/lockstep/deploys/")
     assert re.match(r"Nothing to change, \d+:\d\d\. ", what)
-    assert f"{ONE}, {TWO} serve: qwen, mistral, mistral-vllm. Nothing is hot yet." in what
+    assert f"{ONE}, {TWO} serve: qwen, mistral, mistral-vllm. Nothing is hot." in what
     assert rest[0] == "Start one:  lockstep switch qwen -i inventories/site.py"
     assert len(rest) <= 4
     assert changed(converged) == []
@@ -93,6 +93,10 @@ def test_keep_hot_leaves_a_host_as_it_is_where_a_model_would_restart_and_does_th
     assert "FAILED" not in done.stdout
     assert "A deploy without --keep-hot gives" in done.stdout
     assert "Run the same command again" not in done.stdout
+    assert converged.document["said"].pop(ONE)[-1] == (
+        "ended held back before Services | Restart hot models, one host at a time, "
+        "where vllm-qwen36 runs on"
+    )
     assert converged.changes(ONE) == []
     assert converged.document["hosts"][ONE] == before
     assert f"write {FILE}" in converged.changes(TWO)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import a_run
+import pyte
 import pytest
 from a_run import good, step
 from click.testing import CliRunner, Result
@@ -19,12 +21,14 @@ from lockstep.cli import deploy
 from lockstep.cli.main import main
 from lockstep.core.findings import Finding
 from lockstep.deploy import events
+from lockstep.deploy.course import STAGES
 from lockstep.deploy.plan import Plan
 from lockstep.deploy.summary import HostOutcome
 
 QWEN = events.Interrupts("spark1", "qwen", again=True, requests=3)
 OVER = events.Over([good("spark1", ["qwen"]), good("spark2")])
 
+PARTS = [part for parts in STAGES.values() for part in parts]
 INVENTORY = 'spark = [(name, {"operators": ("anna",)}) for name in ("spark1", "spark2")]\n'
 
 
@@ -205,6 +209,25 @@ def test_a_dry_run_says_what_would_change_and_restart(
     ]
 
 
+def test_a_dry_run_lists_nothing_of_a_host_that_is_held_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    would = {
+        "Weights | Fetch and verify weights": ["spark1"],
+        "Services | Restart hot models, one host at a time": ["spark1"],
+        "Services | Write launchers and units": ["spark1", "spark2"],
+    }
+    over = events.Over([HostOutcome("spark1"), HostOutcome("spark2")], [], would)
+    said = [events.Started(["spark1", "spark2"]), QWEN, over]
+    monkeypatch.setattr(deploy, "make", lambda _: Plan((), (), ()))
+    result = deployed(folder, monkeypatch, said, "--dry", "--keep-hot")
+    assert result.output.splitlines()[3:6] == [
+        "would  spark1: Fetch and verify weights",
+        "would  spark2: Write launchers and units",
+        "spark1: qwen stays hot; this host is held back",
+    ]
+
+
 def test_a_dry_run_whose_plan_has_an_error_asks_no_host(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,13 +273,15 @@ def on_terminal(
     os.close(theirs)
     output = b""
     while True:
+        _, asked, after = output.partition(b"[y/N]: ")
+        # A key that comes before the program waits for one is lost: it is pressed again then.
+        if asked and b"\n" not in after and not select.select([ours], [], [], 0.5)[0]:
+            os.write(ours, answer)
+            continue
         try:
             output += os.read(ours, 65536)
         except OSError:
             break
-        if answer and b"[y/N]: " in output:
-            os.write(ours, answer)
-            answer = b""
     os.close(ours)
     return done.wait(), output.decode()
 
@@ -266,9 +291,46 @@ def test_a_terminal_of_forty_columns_without_colour_gets_the_screen(folder: Path
     code, text = on_terminal(folder, said, columns=40)
     assert code == 0
     assert "✓ checks   ✓ packages" in text
-    assert "Start one:  lockstep switch" in text
+    assert "Page: https://10.0.0.11:8443" in text
     assert "\x1b[3" not in text
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h") > 0
+
+
+def test_question_and_answer_stay_above_the_picture(folder: Path) -> None:
+    # Its first picture is drawn when a quarter of a second has gone.
+    said = ["SLEEP", events.Started(["spark1"]), "SLEEP", QWEN, events.Ready(), "SLEEP"]
+    code, text = on_terminal(folder, [*said, *step("Base | x", ["spark1"]), OVER], b"y\r")
+    assert code == 0
+    screen = pyte.Screen(80, 24)
+    pyte.Stream(screen).feed(text)
+    shown = [line.rstrip() for line in screen.display]
+    assert shown[:3] == [
+        "This deploy interrupts:",
+        "  spark1: qwen is hot: it restarts; 3 requests under way",
+        "Go on? [y/N]: y",
+    ]
+    assert shown[3].startswith("Lockstep · spark.py")
+    assert shown[4] == "✓ checks   ✓ packages"
+    assert sum(line.startswith("Lockstep · ") for line in shown) == 1
+
+
+def test_a_deploy_that_changes_nothing_is_six_lines_of_a_terminal(folder: Path) -> None:
+    steps = [each for part in PARTS for each in step(f"{part} | x")]
+    chat = "http://127.0.0.1:8080"
+    hosts = ["spark1", "spark2"]
+    for hot in (["mistral"], []):
+        ends = [good(name, hot, page="http://127.0.0.1:8090", chat=chat) for name in hosts]
+        said = [events.Started(hosts), *steps, events.Over(ends)]
+        code, text = on_terminal(folder, said)
+        screen = pyte.Screen(80, 24)
+        pyte.Stream(screen).feed(text)
+        shown = [line.rstrip() for line in screen.display if line.strip()]
+        assert code == 0 and len(shown) <= 6, shown
+        assert ("Start one:" in "\n".join(shown)) != bool(hot)
+        # A line ends where a word does.
+        whole = " ".join(shown)
+        assert "mistral is hot." in whole or not hot
+        assert "lockstep open" in whole
 
 
 def test_ctrl_c_at_the_question_changes_nothing(folder: Path) -> None:
