@@ -171,11 +171,16 @@ class Host:
         What a process said reaches the journal after others have seen its end.
         """
         asked = f"journalctl -q -b --no-pager -o cat {' '.join(matches)}"
-        return until(
-            lambda: said if words in (said := self.root(asked)) else "",
-            f"{self.name}: {words!r} in `{asked}`",
-            limit_s=60.0,
-        )
+        said = [""]
+
+        def shown() -> str:
+            said[0] = self.root(asked)
+            return said[0] if words in said[0] else ""
+
+        try:
+            return until(shown, f"{self.name}: {words!r} in `{asked}`", limit_s=60.0)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{said[0]}") from None
 
     def get(self, url: str) -> Any:
         """JSON that a port of the host's loopback answers."""

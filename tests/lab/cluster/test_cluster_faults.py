@@ -116,8 +116,9 @@ def test_no_half_of_a_group_stays_up(together: Stack, case: Case) -> None:
 def test_a_rank_alone_is_refused_with_the_remedy(together: Stack, cold: None) -> None:
     # systemd itself refuses a unit that the tests before have started often.
     together.two.look(f"systemctl reset-failed {UNIT}")
-    answer = together.two.run(f"sudo systemctl start {UNIT}")
-    assert answer.code != 0
+    # At the console: a login right after the cut of the tests before may fail instead.
+    answer = together.two.look(f"systemctl start {UNIT}")
+    assert "Job for" in answer.text, answer
     together.two.logs(f"never here alone. Remedy: switch.sh {STANDIN}", "-n 20", f"-u {UNIT}")
     together.two.root(f"systemctl reset-failed {UNIT}")
 
