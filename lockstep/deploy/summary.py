@@ -106,7 +106,7 @@ def remarks(outcomes: Sequence[HostOutcome]) -> list[str]:
 
 
 def unreached(said: str) -> str:
-    """What to do about a host that was not reached, by what pyinfra says; "" for another fault."""
+    """The remedy for a host that was not reached, by pyinfra's words; "" for another fault."""
     if _NO_LOGIN.search(said):
         return "Remedy: log in to the host by `ssh` from here first, as the same user."
     if _OFF.search(said):

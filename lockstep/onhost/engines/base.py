@@ -372,7 +372,7 @@ class Engine:
         return None
 
     def parse(self, argv: Sequence[str]) -> Reading:
-        """What its own parser makes of a whole command line, on its own Python.
+        """The reading of a whole command line by its own parser, on its own Python.
 
         Raises:
             SystemExit, TypeError or ValueError: it refuses it.

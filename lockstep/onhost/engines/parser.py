@@ -17,18 +17,20 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """What a parser made of a command line: option → value, and its value where none is said."""
+    """A parser's result: option → value, and its value where the command line has none."""
 
     values: Mapping[str, Any]
     defaults: Mapping[str, Any]
 
     @classmethod
     def of(cls, parser: ArgumentParser, parsed: Namespace) -> Reading:
-        """What a parser found; it may be changed afterwards."""
+        """The result of a parser; `parsed` may be changed afterwards."""
         return cls(dict(vars(parsed)), {each.dest: each.default for each in parser._actions})
 
     def differs(self, read: Mapping[str, Any]) -> str | None:
-        """Which option Lockstep read in another way, with both values; None where all agree.
+        """The first option that Lockstep read in another way, with both values; None: all agree.
+
+        The value of a key is a secret, and is not shown.
 
         Args:
             read: Option → number, text or mapping, None where Lockstep read none. Options that the
@@ -45,8 +47,12 @@ class Reading:
             else:
                 same = theirs == ours or str(theirs) == ours
             if not same:
-                said = "nothing" if ours is None else repr(ours)
-                return f"reads {option} as {theirs!r}, where Lockstep reads {said}"
+                here = "nothing" if ours is None else repr(ours)
+                there = "a secret" if option.endswith("_key") else repr(theirs)
+                return (
+                    f"reads {option} as {there}, where Lockstep reads {here}. Remedy: write the "
+                    "flag in full, once"
+                )
         return None
 
 

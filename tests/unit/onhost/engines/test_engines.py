@@ -99,4 +99,11 @@ def test_a_value_that_the_parser_reads_in_another_way_is_named_with_both(
     theirs: object, ours: object, said: str | None
 ) -> None:
     reading = Reading({"length": theirs}, {"length": "usual"})
-    assert reading.differs({"length": ours, "an-option-of-another-release": 1}) == said
+    found = reading.differs({"length": ours, "an-option-of-another-release": 1})
+    assert found == (said and f"{said}. Remedy: write the flag in full, once")
+
+
+def test_a_key_that_the_parser_alone_has_seen_is_not_shown() -> None:
+    found = Reading({"api_key": ["s3cret"]}, {"api_key": None}).differs({"api_key": None})
+    assert found and "reads api_key as a secret" in found
+    assert "s3cret" not in found
