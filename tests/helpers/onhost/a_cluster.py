@@ -103,8 +103,8 @@ class Begun:
     def kill(self) -> None:
         self.process.frozen = True
 
-    def said(self) -> str:
-        """What it has said, when it has ended."""
+    def output(self) -> str:
+        """Its whole output, once it has ended."""
         until(lambda: self.returncode is not None, "it ends", 3600)
         return self.process.out.getvalue()
 
@@ -220,7 +220,7 @@ class Spark(ModelHost):
         return self.ask("state")
 
     def ask(self, verb: str, body: wire_client.Answer | None = None) -> wire_client.Answer:
-        """What its agent answers to a member."""
+        """The answer of its agent to a member."""
         cluster = config.load_host(self.paths.targets).clusters["pair"]
         return wire_client.Caller(cluster, KEY.encode()).ask(cluster.me, verb, body)
 

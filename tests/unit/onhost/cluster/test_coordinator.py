@@ -60,7 +60,7 @@ def test_a_switch_that_is_cancelled_brings_back_what_each_member_had(pair):
 
     cancellation.ask(pair[0].paths, "ben", restore=True)
 
-    out = work.said()
+    out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
     assert hot_everywhere(pair) == [[], ["own"]]
     assert out.splitlines()[-1] == "the switch to glm was cancelled; hot again: own on spark2"
@@ -80,7 +80,7 @@ def test_a_start_that_systemd_does_not_know_of_yet_ends_too(pair, monkeypatch):
     until(lambda: "starting glm" in pair[1].log.getvalue(), "it begins")
     cancellation.ask(pair[0].paths, "ben", restore=True)
 
-    assert "hot again: own on spark2" in work.said()
+    assert "hot again: own on spark2" in work.output()
     assert hot_everywhere(pair) == [[], ["own"]]
 
 
@@ -89,7 +89,7 @@ def test_a_cluster_that_another_switch_takes_over_brings_nothing_back(pair):
 
     cancellation.ask(pair[0].paths, "ben", restore=False)
 
-    out = work.said()
+    out = work.output()
     assert work.returncode == errors.EXIT_CANCELLED, out
     assert hot_everywhere(pair) == [[], []]
     assert [switch_lock.holder(spark.paths.switch_lock) for spark in pair] == [None, None]
@@ -224,7 +224,7 @@ def test_a_member_that_is_switching_is_named_and_left_alone(pair):
 
 def test_two_that_ask_on_two_members_at_once_are_both_served(pair):
     begun = [pair[0].switch_begun("glm"), pair[1].switch_begun("none")]
-    outs = [work.said() for work in begun]
+    outs = [work.output() for work in begun]
 
     # The second one may still find the first at work after its last attempt.
     assert sorted(work.returncode for work in begun) in ([0, 0], [0, 75]), outs
@@ -365,7 +365,7 @@ def test_a_rank_that_ends_well_while_another_one_loads_is_a_failure(pair):
     # Until then the end would be that of the start itself.
     until(lambda: not pair[1].said()["busy"], "rank 1 has started well")
     pair[1].systemd.unit(GLM)
-    out = work.said()
+    out = work.output()
 
     assert work.returncode == 1, out
     assert "it ended by itself" in out
@@ -401,7 +401,7 @@ def test_a_member_that_is_lost_while_starting_gives_the_other_back_what_it_had(p
     pair[0].systemd.unit(OWN, ActiveState="active", SubState="running")
     work = one_rank_up(pair, 60)
     pair[1].power_off()
-    out = work.said()
+    out = work.output()
     assert work.returncode == 4, out
     said = "hot again: own on spark1; not heard from, which undoes it alone: own on spark2"
     assert said in " ".join(out.split())
@@ -415,7 +415,7 @@ def test_what_is_starting_ends_although_a_deploy_took_its_target_away(pair):
     for spark in pair:
         spark.leave_cluster()
     pair[1].freeze()
-    out = work.said()
+    out = work.output()
     pair[1].thaw()
     assert work.returncode == 4, out
     assert pair[0].state() == "inactive"
@@ -432,7 +432,7 @@ def test_a_message_that_comes_late_does_not_end_what_a_member_brings_back(pair, 
     with pytest.raises(errors.Problem, match="over here"):
         pair[1].ask(late, {**part, "target": "glm", "hot": None})
     until(lambda: pair[1].hot == ["own"], "its model is back")
-    out = work.said()
+    out = work.output()
     assert work.returncode == 4, out
     assert pair[1].hot == ["own"]
 
@@ -444,7 +444,7 @@ def test_an_agent_that_is_restarted_in_a_switch_undoes_its_part(pair):
     until(lambda: pair[1].hot == ["own"], "its model is back")
     said = switches.load(pair[1].paths)[0].said
     assert said == "it was undone: the cluster agent was restarted"
-    work.said()
+    work.output()
     assert pair[0].hot == []
     assert not any(spark.paths.joined.exists() for spark in pair)
 
