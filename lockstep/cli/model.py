@@ -8,6 +8,7 @@ import click
 
 from lockstep.cli.shared import AS_JSON, print_json
 from lockstep.lock.resolve.repository import inspect as read_checkpoint
+from lockstep.models import weight_files
 from lockstep.models.architecture import Architecture
 from lockstep.models.checkpoint import Checkpoint
 from lockstep.models.known_models import GIB
@@ -25,7 +26,7 @@ def model() -> None:
 def inspect(identifier: str, endpoint: str | None, as_json: bool) -> None:
     """Show the content of a checkpoint, without its weights.
 
-    Quantisation, vision, MTP head, licence, size and shapes of ID[@REVISION] or a folder.
+    Quantisation, vision, MTP head, licence, size and shapes of ID[:QUANT][@REVISION] or a folder.
     """
     name, _, revision = identifier.partition("@")
     found = read_checkpoint(name, revision or None, endpoint=endpoint)
@@ -41,7 +42,8 @@ def _lines(found: Checkpoint) -> list[tuple[str, str]]:
         ("model", found.model),
         ("revision", found.revision or "a folder"),
         ("licence", found.licence or "no licence tag"),
-        ("weights", f"{found.weight_bytes / 1e9:.1f} GB ({found.weight_bytes / GIB:.1f} GiB)"),
+        ("weights", _weights(found)),
+        ("left out", weight_files.shown(found.left_out) or "nothing"),
         ("quantisation", found.quantisation or "not stated"),
         ("dtype", found.dtype or "not stated"),
         ("vision", _vision(found)),
@@ -51,6 +53,13 @@ def _lines(found: Checkpoint) -> list[tuple[str, str]]:
     if found.architecture is None:
         return [*lines, ("KV cache", f"unknown: {found.architecture_unknown}")]
     return [*lines, *_cache(found.architecture)]
+
+
+def _weights(found: Checkpoint) -> str:
+    if found.weight_bytes or not found.quantisations:
+        return f"{found.weight_bytes / 1e9:.1f} GB ({found.weight_bytes / GIB:.1f} GiB)"
+    sizes = (f":{name} {size / 1e9:.1f} GB" for name, size in found.quantisations.items())
+    return f"of one quantisation: {', '.join(sizes)}"
 
 
 def _vision(found: Checkpoint) -> str:

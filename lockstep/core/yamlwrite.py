@@ -20,8 +20,8 @@ else:
 def dump(value: Any) -> str:
     """A dataclass or mapping as YAML; what is flat stands on one line, so one line is one entry.
 
-    Fields that are None, "", False or an empty mapping are left out. Mappings are sorted, fields
-    keep their order.
+    Fields that are None, "", False or an empty mapping are left out, and lists that are empty as by
+    default. Mappings are sorted, fields keep their order.
     """
     text: str = yaml.dump(
         _plain(value),
@@ -43,7 +43,11 @@ class _Dumper(FastDumper):
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        named = ((item.name, getattr(value, item.name)) for item in fields(value))
+        named = (
+            (item.name, said)
+            for item in fields(value)
+            if (said := getattr(value, item.name)) != () or item.default != ()
+        )
         # `is`, because a size of 0 bytes equals False and must stay.
         left = {name: item for name, item in named if item is not None and item is not False}
         return {name: _plain(item) for name, item in left.items() if item not in ("", {})}

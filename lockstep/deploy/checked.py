@@ -102,8 +102,10 @@ def _stand_in(item: moving.Item) -> pins.Pin:
             return pins.ImagePin(_DIGEST, item.architecture, 0)
         case moving.ModelWanted(files=files):
             # Of GGUF models an engine is given files by name; else none is looked for.
-            quants = [name.removeprefix(gguf.MARK) for name in files if name.startswith(gguf.MARK)]
-            named = tuple(pins.FilePin(f"{quant}.gguf", 0) for quant in quants)
+            quants = [name for name in files if gguf.is_quantisation(name)]
+            named = tuple(
+                pins.FilePin(f"{name.removeprefix(gguf.MARK)}.gguf", 0) for name in quants
+            )
             return pins.ModelPin(item.revision, _COMMIT, named)
     raise AssertionError(f"nothing stands in for {item}")
 

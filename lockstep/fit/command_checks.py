@@ -310,6 +310,19 @@ def _vision(case: Case) -> Iterator[Finding]:
             "the recipe claims vision and passes --language-model-only",
             "Remove one of the two.",
         )
+    if claimed and case.engine.weights == "file" and not case.engine.value(case.argv, "mmproj"):
+        if not case.engine.looks_for_mmproj(case.argv):
+            yield case.error(
+                "vision-contradiction",
+                "the recipe claims vision and tells the engine to take no mmproj file",
+                "Remove the flag, or set lockstep.vision to false.",
+            )
+        elif case.recipe.model.startswith("/"):
+            yield case.error(
+                "vision-contradiction",
+                "the recipe claims vision, and names a file of the model and none that sees",
+                "Add --mmproj with the full path of its mmproj file.",
+            )
     if claimed and stored is False:
         yield case.error(
             "vision-contradiction",

@@ -104,14 +104,21 @@ class ImageWanted:
 class ModelWanted:
     """A hub repository at a branch, tag or commit.
 
-    `files` names the only ones needed, as `gguf.chosen` takes them; () all. `experts`: whether its
-    configuration must say if it is a mixture of experts, because the recipe does not.
+    Attributes:
+        id: Name of the repository.
+        revision: Branch, tag or commit.
+        files: Files that are needed, as `gguf.chosen` takes them.
+        formats: In which formats engines look for its weights, as `weight_files.needed` takes them;
+            nothing here and in `files`: all of it is needed.
+        experts: Whether its configuration must say if it is a mixture of experts, because the
+            recipe does not.
     """
 
     section: ClassVar = "models"
     id: str
     revision: str
     files: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     experts: bool = field(default=False, compare=False)
 
     @property

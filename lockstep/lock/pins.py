@@ -205,7 +205,9 @@ class ModelPin:
         asked: The revision that was asked for ("main").
         commit: The commit it stood for.
         files: What a complete snapshot holds.
-        partial: Whether only the files were asked for that somebody borrows.
+        partial: Whether some of its files were not asked for.
+        formats: In which formats of weights its files were looked for.
+        left_out: Bytes of the files that no engine loads, by top folder or name.
         experts: What its configuration says of a mixture of experts, as `architecture.experts` puts
             it; None: nobody asked, or it has none.
     """
@@ -214,6 +216,8 @@ class ModelPin:
     commit: _Commit
     files: tuple[FilePin, ...]
     partial: bool = False
+    formats: tuple[str, ...] = ()
+    left_out: Mapping[str, _Bytes] = field(default_factory=dict)
     resolved: str = ""
     experts: Literal["none", "plain", "quantised"] | None = None
 
@@ -334,7 +338,9 @@ def has(pins: Pins, item: moving.Item) -> bool:
         case moving.ImageWanted():
             return bool(pin.architecture == item.architecture)
         case moving.ModelWanted():
-            chosen = gguf.chosen([file.path for file in pin.files], item.files).values()
-            whole = not pin.partial or (bool(item.files) and all(chosen))
+            chosen = gguf.chosen([file.path for file in pin.files], item.files)
+            there = all(found or each in pin.formats for each, found in chosen.items())
+            there = there and set(item.formats) <= set(pin.formats)
+            whole = not pin.partial or (bool(item.files or item.formats) and there)
             read = not (item.experts and pin.experts is None and pin.configuration)
             return pin.asked == item.revision and whole and read

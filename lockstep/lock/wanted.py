@@ -13,7 +13,8 @@ from lockstep.inventory.bound_targets import BoundTarget
 from lockstep.inventory.settings import Settings
 from lockstep.lock.moving import ImageWanted, Item, ModelWanted
 from lockstep.lock.packages import engine_precompiled, engine_repositories, engine_sets, tool_sets
-from lockstep.models import gguf
+from lockstep.models import gguf, weight_files
+from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 
@@ -59,23 +60,34 @@ def _references(settings: Settings, targets: Iterable[BoundTarget]) -> list[str]
 
 
 def _models(targets: Iterable[BoundTarget]) -> list[ModelWanted]:
-    found: list[tuple[str, str | None, tuple[str, ...], bool]] = []
-    for recipe in (recipe for target in targets for recipe in target.recipes):
-        draft = recipe.lockstep.draft
-        unsaid = recipe.lockstep.moe is None and engine_of(recipe).minds_experts
-        found.append((recipe.repository, recipe.model_revision, _files(recipe), unsaid))
-        found += [(draft.model, draft.revision, (), False)] if draft else []
-        found += [(each.model, each.revision, each.files, False) for each in recipe.lockstep.borrow]
-    return [
-        ModelWanted(name, revision or DEFAULT_REVISION, files, unsaid)
-        for name, revision, files, unsaid in found
-        # A full path is on the host already and has nothing that moves.
-        if not name.startswith("/")
-    ]
+    found: list[ModelWanted] = []
+    for target, recipe in [(bound, recipe) for bound in targets for recipe in bound.recipes]:
+        draft, own = recipe.lockstep.draft, recipe.model_revision or DEFAULT_REVISION
+        argv = serve_command(recipe, overrides=target.overrides(recipe))
+        files, unsaid = _files(recipe, argv), recipe.lockstep.moe is None
+        formats = () if files else formats_of(recipe, recipe.repository, argv)
+        files += recipe.lockstep.more_files if files or formats else ()
+        unsaid = unsaid and engine_of(recipe).minds_experts
+        found.append(ModelWanted(recipe.repository, own, files, formats, unsaid))
+        if draft:
+            formats = formats_of(recipe, draft.model, argv)
+            found.append(ModelWanted(draft.model, draft.revision or DEFAULT_REVISION, (), formats))
+        found += [
+            ModelWanted(each.model, each.revision or DEFAULT_REVISION, each.files)
+            for each in recipe.lockstep.borrow
+        ]
+    # A full path is on the host already and has nothing that moves.
+    return [item for item in found if not item.id.startswith("/")]
 
 
-def _files(recipe: Recipe) -> tuple[str, ...]:
-    """What is needed of a recipe's repository; () for all of it."""
+def formats_of(recipe: Recipe, repository: str, argv: Sequence[str]) -> tuple[str, ...]:
+    """In which format its engine looks for the weights of a repository; () where nobody knows."""
+    patterns = engine_of(recipe).weight_patterns(argv, repository)
+    return (weight_files.OR.join(patterns),) if patterns else ()
+
+
+def _files(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
+    """What is needed by name of a recipe's repository; () where that goes by formats."""
     engine = engine_of(recipe)
     wants_file = engine.weights == "file" and not recipe.model.startswith("/")
     if bool(recipe.quant) != wants_file:
@@ -88,7 +100,18 @@ def _files(recipe: Recipe) -> tuple[str, ...]:
             if wants_file
             else "Name a recipe with a repository of safetensors.",
         )
-    return (gguf.MARK + recipe.quant,) if recipe.quant else ()
+    if not recipe.quant:
+        return ()
+    return (gguf.MARK + recipe.quant, *sees_by(recipe, argv))
+
+
+def sees_by(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
+    """What a GGUF model reads images by, as `gguf.chosen` takes it; () for nothing."""
+    engine, vision = engine_of(recipe), recipe.lockstep.vision
+    named = engine.value(argv, "mmproj") or ""
+    if vision is False or named.startswith("/") or not engine.looks_for_mmproj(argv):
+        return ()
+    return (named or (gguf.SEES if vision else gguf.MAY_SEE),)
 
 
 def _both(earlier: Item, later: Item, host: str) -> Item:
@@ -123,6 +146,9 @@ def _both_models(earlier: ModelWanted, later: ModelWanted, host: str) -> ModelWa
             found=" and ".join(sorted(revisions)),
             remedy="Pin one revision in all recipes that name this repository.",
         )
-    whole = not earlier.files or not later.files
-    files = () if whole else tuple(dict.fromkeys((*earlier.files, *later.files)))
-    return ModelWanted(later.id, revisions.pop(), files, earlier.experts or later.experts)
+    both = (earlier, later)
+    whole = not all(each.files or each.formats for each in both)
+    files = () if whole else dict.fromkeys(name for each in both for name in each.files)
+    formats = () if whole else dict.fromkeys(name for each in both for name in each.formats)
+    experts = earlier.experts or later.experts
+    return ModelWanted(later.id, revisions.pop(), tuple(files), tuple(formats), experts)

@@ -22,6 +22,9 @@ KV_ELEMENT_BYTES: dict[str, float] = {
     "float32": 4,
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "int8"), 1),
     "nvfp4": 0.5625,
+    # llama.cpp's blocks of 32 elements with their scales (ggml-common.h, 2026-11).
+    **{"f32": 4, "f16": 2, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32},
+    **{"q4_1": 20 / 32, "q4_0": 18 / 32, "iq4_nl": 18 / 32},
 }
 
 
@@ -116,7 +119,12 @@ class Architecture:
 
 
 def element_bytes(kv_dtype: str) -> float:
-    """Bytes per element of a `--kv-cache-dtype` value. ArchitectureUnknown for an unknown type."""
+    """Bytes per element of a `--kv-cache-dtype` value, of "K/V" the mean of both.
+
+    ArchitectureUnknown for an unknown type.
+    """
+    if "/" in str(kv_dtype):
+        return sum(map(element_bytes, str(kv_dtype).split("/"))) / 2
     size = KV_ELEMENT_BYTES.get(str(kv_dtype).lower())
     if size is None:
         raise ArchitectureUnknown(

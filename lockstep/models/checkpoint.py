@@ -8,25 +8,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
-from lockstep.models import gguf
+from lockstep.models import gguf, weight_files
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, experts, from_config
+from lockstep.onhost.engines import ENGINES
 
 # A weight index names every tensor: about 127,000 lines for the largest in the catalogue.
 LARGEST_JSON = 64 * 2**20
 _INDEXES = ("model.safetensors.index.json", "consolidated.safetensors.index.json")
 _CONFIGS = ("config.json", "params.json")
-# An engine loads one of these sets; repositories hold the same weights in several formats.
-_SETS = (
-    re.compile(r"model[^/]*\.safetensors"),
-    re.compile(r"consolidated[^/]*\.safetensors"),
-    re.compile(r"[^/]*\.safetensors"),
-    re.compile(r"pytorch_model[^/]*\.bin"),
-    re.compile(r".*\.(safetensors|gguf|bin|pt|pth)"),
+# What the engine of a recipe that names none looks for.
+_FORMAT = weight_files.OR.join(
+    next(engine for engine in ENGINES.values() if engine.usual).weight_patterns((), "")
 )
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 _NEEDED = ("config.json", "tokenizer.json")
@@ -53,7 +50,10 @@ class Checkpoint:
         model: Hugging Face id, or folder.
         revision: Commit that was read, or None for a folder.
         files: Name → bytes of every file.
-        weight_bytes: Total of the weight files that an engine loads.
+        weight_bytes: Total of the weight files that an engine loads; of GGUF those of the
+            quantisation that was asked for, or of the only one, else 0.
+        quantisations: Of GGUF: each one → bytes of its files.
+        left_out: Bytes of what a deploy does not fetch, by top folder or name.
         quantisation: Method as stored ("compressed-tensors", "fp8", "modelopt NVFP4"), or "none".
         dtype: Type of the unquantised tensors.
         tensors: Number of tensors in the index.
@@ -75,6 +75,8 @@ class Checkpoint:
     revision: str | None
     files: Mapping[str, int]
     weight_bytes: int
+    quantisations: Mapping[str, int]
+    left_out: Mapping[str, int]
     quantisation: str | None
     dtype: str | None
     tensors: int | None
@@ -95,21 +97,35 @@ class Checkpoint:
         return None if self.vision_tensors is None else self.vision_tensors > 0
 
 
-def describe(model: str, revision: str | None, files: Mapping[str, int], read: Read) -> Checkpoint:
-    """Put together what the small files of a repository say; ``files``: name → bytes of every file.
+def describe(
+    model: str, revision: str | None, files: Mapping[str, int], read: Read, quant: str = ""
+) -> Checkpoint:
+    """Put together what the small files of a repository say.
 
-    CheckpointError for broken JSON.
+    Args:
+        model: Name of the repository, or folder.
+        revision: Its commit.
+        files: Name → bytes of every file.
+        read: Reads one.
+        quant: The quantisation that is meant, of GGUF; "" for none.
+
+    Raises:
+        CheckpointError: broken JSON.
     """
     config = _json(read, files, model, *_CONFIGS)
     index = _json(read, files, model, *_INDEXES)
     names = _tensor_names(index) or _header_names(read, files)
     shaping = config or _of_gguf(read, files)
     shapes, why = _shapes(shaping, model)
+    quants = gguf.quantisations(files)
+    weights, left_out = _weights(read, files, model, quant, quants)
     return Checkpoint(
         model=model,
         revision=revision,
         files=dict(files),
-        weight_bytes=_loaded(files),
+        weight_bytes=sum(files[name] for name in weights),
+        quantisations={name: sum(files[part] for part in parts) for name, parts in quants.items()},
+        left_out=left_out,
         quantisation=_quantisation(config, _json(read, files, model, "hf_quant_config.json")),
         dtype=_word(config, "torch_dtype", "dtype"),
         tensors=None if names is None else len(names),
@@ -128,10 +144,29 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
     )
 
 
-def _loaded(files: Mapping[str, int]) -> int:
-    """Bytes of the first set of weights that is there."""
-    sizes = ([size for name, size in files.items() if kind.fullmatch(name)] for kind in _SETS)
-    return sum(next(filter(None, sizes), ()))
+def _weights(
+    read: Read,
+    files: Mapping[str, int],
+    model: str,
+    quant: str,
+    quants: Mapping[str, tuple[str, ...]],
+) -> tuple[Collection[str], dict[str, int]]:
+    """The weight files that an engine loads, and what is left out beside them."""
+
+    def index(name: str) -> Collection[str]:
+        listed = (_json(read, files, model, name) or {}).get("weight_map")
+        return set(listed.values()) if isinstance(listed, dict) else ()
+
+    loaded = () if quant else weight_files.loaded(files, _FORMAT, index)
+    if loaded:
+        return loaded, weight_files.left_out(files, weight_files.needed(files, [_FORMAT], index))
+    if not quant and len(quants) != 1:
+        return (), {}
+    asked = gguf.MARK + (quant or next(iter(quants)))
+    chosen = gguf.chosen(list(files), (asked, gguf.MAY_SEE))
+    kept = {name for found in chosen.values() for name in found}
+    others = {name: size for name, size in files.items() if name.lower().endswith(".gguf")}
+    return chosen[asked], weight_files.left_out(others, kept)
 
 
 def _types(config: Mapping[str, Any]) -> tuple[str, ...]:

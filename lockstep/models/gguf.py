@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 #: Bytes at the start of a first part, in which the model's metadata stands before the tokenizer's.
@@ -27,45 +28,104 @@ _SAME = {
 _OTHER = ("ssm.", "shortconv.", "wkv.", "attention.kv_lora_rank", "attention.sliding_window")
 #: Before the name of a quantisation, where a list of files would name one.
 MARK = ":"
+#: What sees, beside the quantisations in such a list: it must be there; it may be.
+SEES, MAY_SEE = f"{MARK}mmproj", f"{MARK}mmproj?"
+#: What of a list may be absent.
+OPTIONAL = (MAY_SEE,)
 _QUANT = re.compile(
     r"(?<![^-./])(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|FP?16|FP?32)$", re.IGNORECASE
 )
-_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$|\.gguf$", re.IGNORECASE)
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$|\.gguf$", re.IGNORECASE)
+# Beside a model: what sees, what was counted to quantise it, and a draft of its own.
+_BESIDE = re.compile(r"mmproj|(?:^|/)(?:imatrix|mtp-)[^/]*$", re.IGNORECASE)
 
 
 def files_of(names: Iterable[str], quant: str) -> tuple[str, ...]:
     """The files of one quantisation, first part first; () where there is none.
 
-    ``quant`` is as recipes have it after the repository's name ("UD-IQ2_M").
+    ``quant`` is as recipes have it after the repository's name ("UD-IQ2_M"). It ends the file's
+    name, or that of the folder where the file's has none.
     """
+    end = re.compile(rf"(?:^|[-./]){re.escape(quant)}$", re.IGNORECASE)
     sets: dict[str, list[str]] = {}
     for name in sorted(names):
         whole = _PART.sub("", name)
-        of_model = whole != name and not whole.rpartition("/")[2].startswith("mmproj")
-        if of_model and re.search(rf"(?:^|[-./]){re.escape(quant)}$", whole, re.IGNORECASE):
+        if whole == name or _BESIDE.search(whole):
+            continue
+        folder, _, stem = whole.rpartition("/")
+        if end.search(stem) or (not _QUANT.search(stem) and end.search(folder)):
             sets.setdefault(whole, []).append(name)
     # `Q4_K_M` also ends `UD-Q4_K_M`, which is another one.
     return tuple(sets[min(sets, key=len)]) if sets else ()
+
+
+def missing_parts(files: Sequence[str]) -> tuple[str, ...]:
+    """The parts that a model's files lack, by the numbers in their names."""
+    numbers = _PART.search(files[0]) if files else None
+    if numbers is None or not numbers[2]:
+        return ()
+    whole, of = _PART.sub("", files[0]), numbers[2]
+    parts = (f"{whole}-{number:05d}-of-{of}.gguf" for number in range(1, int(of) + 1))
+    there = {name.lower() for name in files}
+    return tuple(part for part in parts if part.lower() not in there)
+
+
+def mmproj(names: Iterable[str], model: str) -> str | None:
+    """The file that sees for a model's first file, as `llama-server -hf` takes it.
+
+    In the nearest folder above, of the nearest width (`find_best_mmproj` of llama.cpp's
+    common/download.cpp, as public projects that do the same describe it, 2026-11).
+    """
+    wide, folders = _width(model), model.split("/")[:-1]
+    near = []
+    for name in sorted(names):
+        above = name.split("/")[:-1]
+        if "mmproj" in name.lower() and _PART.search(name) and folders[: len(above)] == above:
+            near.append((-len(above), abs(_width(name) - wide), name))
+    return min(near)[2] if near else None
+
+
+def _width(name: str) -> int:
+    """Bits of a quantisation by its name: of Q4_K_M 4, of BF16 16; 0 where it says none."""
+    found = re.search(r"\d+", (_QUANT.search(_PART.sub("", name)) or [""])[0])
+    return int(found[0]) if found else 0
 
 
 def quantisations(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Each quantisation that some files hold ("UD-IQ2_M") → its files, first part first."""
     listed = sorted(names)
     wholes = {_PART.sub("", name) for name in listed if _PART.search(name)}
-    models = [name for name in wholes if not name.rpartition("/")[2].startswith("mmproj")]
-    quants = {found[0] if (found := _QUANT.search(name)) else name for name in models}
-    named = {quant.rpartition("/")[2]: files_of(listed, quant) for quant in sorted(quants)}
+    named = {quant: files_of(listed, quant) for quant in sorted(map(_named, wholes))}
     return {quant: files for quant, files in named.items() if files}
 
 
+def _named(whole: str) -> str:
+    """The quantisation of a file by its name, by its folder's, or the name itself."""
+    folder, _, stem = whole.rpartition("/")
+    found = _QUANT.search(stem) or _QUANT.search(folder)
+    return found[0] if found else stem
+
+
+def is_quantisation(asked: str) -> bool:
+    """Whether a thing that was asked for is a quantisation."""
+    return asked.startswith(MARK) and asked not in (SEES, MAY_SEE)
+
+
 def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Each thing that was asked for, a file or ":QUANT" → the files of ``names`` that it means."""
-    return {
-        item: files_of(names, item[len(MARK) :])
-        if item.startswith(MARK)
-        else tuple(name for name in names if name == item)
-        for item in asked
-    }
+    """Each thing that was asked for → the files of ``names`` that it means.
+
+    A thing is a file, a pattern ("FOLDER/*"), ":QUANT", or what sees beside the quantisations.
+    """
+    asked = tuple(asked)
+    quants = [each for each in asked if is_quantisation(each)]
+    found = {each: files_of(names, each[len(MARK) :]) for each in quants}
+    sees = {mmproj(names, files[0]) for files in found.values() if files}
+    for each in asked:
+        if each in (SEES, MAY_SEE):
+            found[each] = tuple(sorted(name for name in sees if name))
+        elif each not in found:
+            found[each] = tuple(name for name in names if fnmatchcase(name, each) or name == each)
+    return found
 
 
 def configuration(start: bytes) -> Mapping[str, Any]:

@@ -93,6 +93,8 @@ class LockstepBlock:
         kind: What the model is asked for, where the command does not say.
         draft: The draft model's repository.
         borrow: Files to take from other repositories, for example config.json.
+        more_files: Files of its own repository that the engine opens beside the weights that its
+            loader takes ("audio_detokenizer/*").
         licence: SPDX id of the weights' licence; None means that nobody has established it.
         licence_source: Where that licence was read.
         moe: Whether the model is a mixture of experts; decides the freeze guard.
@@ -111,6 +113,7 @@ class LockstepBlock:
     kind: Kind | None = None
     draft: Draft | None = None
     borrow: tuple[Borrow, ...] = ()
+    more_files: tuple[_File, ...] = ()
     licence: Text | None = None
     licence_source: Text | None = None
     moe: bool | None = None

@@ -23,7 +23,7 @@ class Serving:
         utilization: Share of the machine's memory for the engine (0 to 1).
         context: Longest sequence, tokens.
         sequences: Most sequences at a time.
-        kv_dtype: Type of the KV cache ("auto": the model's own, 2 bytes).
+        kv_dtype: Type of the KV cache ("auto": the model's own, 2 bytes), "K/V" where they differ.
         kv_gib: KV cache given as a size (GiB), which overrides the share.
         state_dtype: Type of recurrent states ("auto": the model's own).
         prefix_caching: Whether the states of earlier prompts are kept.
@@ -86,7 +86,7 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
         utilization=said.share("gpu_memory_utilization"),
         context=said.whole("max_model_len"),
         sequences=said.whole("max_num_seqs"),
-        kv_dtype=said.value("kv_cache_dtype") or "auto",
+        kv_dtype=said.kv_dtype(),
         kv_gib=kv_bytes / 2**30 if kv_bytes else None,
         state_dtype=said.value("mamba_ssm_cache_dtype") or "auto",
         prefix_caching=said.keeps_prompts(version),
@@ -168,6 +168,14 @@ class _Said:
         except InvalidVersion:
             return True
         return self.engine.keeps_states is None or release >= Version(self.engine.keeps_states)
+
+    def kv_dtype(self) -> str:
+        """One type, or those of K and V where the engine has a flag for each."""
+        keys = ("kv_cache_dtype", "kv_cache_dtype_v")
+        kinds = [
+            self.value(key) or "auto" for key in keys if key == keys[0] or key in self.engine.flags
+        ]
+        return "/".join(dict.fromkeys(kinds))
 
     def copies(self) -> int:
         """Attention by data parallelism may split the hosts of one copy, and adds none then."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins, held
+from lockstep.lock.wanted import sees_by
 from lockstep.models import gguf
 from lockstep.onhost.weights import weights_spec
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
 
 
-def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str, object]:
+def weight_overrides(
+    settings: Settings, recipe: Recipe, pins: Pins, argv: Sequence[str] = ()
+) -> dict[str, object]:
     """Overrides for `serve_command` that make the engine open exactly what was fetched.
+
+    `argv` is the command line without them.
 
     Raises:
         ResolveError: the model or its draft has no pin.
@@ -23,8 +29,10 @@ def weight_overrides(settings: Settings, recipe: Recipe, pins: Pins) -> dict[str
         pin, given = held(pins.models, recipe.repository), engine_of(recipe).weights
         if given == "file":
             names = [file.path for file in pin.files]
-            first = gguf.files_of(names, recipe.quant)[0]
-            overrides["model"] = f"{model_path(settings, recipe, pin.commit)}/{first}"
+            asked = (gguf.MARK + recipe.quant, *sees_by(recipe, argv))
+            keys, folder = ("model", "mmproj"), model_path(settings, recipe, pin.commit)
+            for key, found in zip(keys, gguf.chosen(names, asked).values(), strict=False):
+                overrides |= {key: f"{folder}/{found[0]}"} if found else {}
         elif given == "folder" or recipe.lockstep.borrow:
             overrides["model"] = model_path(settings, recipe, pin.commit)
         else:

@@ -174,7 +174,9 @@ def _variant(
     unit = target.data.unit + suffix
     reference = target.image_of(recipe)
     image = pinned_reference(reference, pins) if reference else None
-    overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
+    given = target.overrides(recipe)
+    argv = serve_command(recipe, overrides=given)
+    overrides = {**given, **weight_overrides(settings, recipe, pins, argv)}
     engine_argv = serve_command(recipe, overrides=overrides)
     ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
     variables = _environment(settings, recipe, ours)

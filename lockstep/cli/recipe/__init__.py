@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from lockstep.cli.inventory_option import find_inventory
 from lockstep.cli.recipe.new import new
 from lockstep.cli.recipe.view import as_row, print_recipe
 from lockstep.cli.shared import (
@@ -19,13 +20,16 @@ from lockstep.cli.shared import (
     print_findings,
     print_json,
 )
-from lockstep.core.errors import LockstepError, RecipeError
+from lockstep.core.errors import InventoryError, LockstepError, RecipeError
 from lockstep.core.findings import Finding
 from lockstep.core.terminal import console
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.catalogue import Catalogue
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.recipe_checks import check
+from lockstep.inventory.inventory_file import lock_path
+from lockstep.lock import lockfile
+from lockstep.lock.pins import ModelPin
 from lockstep.models.licences import judge
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, load
@@ -73,6 +77,7 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     findings = check(item, known, engine_version=engine_version)
     argv = serve_command(item) if item.engine else ()
     variables = environment(item, control=AsWritten()) if item.engine else {}
+    fetched = _pinned(item)
     if as_json:
         print_json(
             {
@@ -83,10 +88,11 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
                 "docker_options": run_options(item) if item.in_container else [],
                 "figures": item.lockstep.figures,
                 "findings": findings,
+                "left_out": {name: pin.left_out for name, pin in fetched.items()},
             }
         )
         return
-    print_recipe(item, answer, argv, variables)
+    print_recipe(item, answer, argv, variables, fetched)
     if findings:
         console().print("\nfindings", style="bold")
         print_findings(findings, with_subject=False)
@@ -166,6 +172,17 @@ def _find(name_or_file: str, known: Catalogue) -> Recipe:
         f"no recipe is called {name_or_file!r}, and no file either",
         remedy="`lockstep recipe list` names them all.",
     )
+
+
+def _pinned(item: Recipe) -> dict[str, ModelPin]:
+    """Model and draft as the lock of the inventory here has them; {} without one."""
+    try:
+        pins = lockfile.load(lock_path(find_inventory(), ()))
+    except InventoryError:
+        return {}
+    draft = item.lockstep.draft
+    named = (item.repository, *([draft.model] if draft else []))
+    return {name: pins.models[name] for name in named if name in pins.models}
 
 
 def _fit(item: Recipe, known: Catalogue) -> Fit | None:

@@ -11,6 +11,8 @@ from rich.text import Text
 from lockstep.core.terminal import console, indented
 from lockstep.files.systemd_quoting import lines
 from lockstep.fit.fit import Fit
+from lockstep.lock.pins import ModelPin
+from lockstep.models import weight_files
 from lockstep.onhost.core.need import rounded_up
 from lockstep.recipes.placeholders import kind_of
 from lockstep.recipes.recipe_file import Recipe
@@ -31,7 +33,11 @@ def as_row(item: Recipe, answer: Fit | None) -> dict[str, object]:
 
 
 def print_recipe(
-    item: Recipe, answer: Fit | None, argv: tuple[str, ...], variables: Mapping[str, str]
+    item: Recipe,
+    answer: Fit | None,
+    argv: tuple[str, ...],
+    variables: Mapping[str, str],
+    pins: Mapping[str, ModelPin],
 ) -> None:
     """The whole recipe on a terminal, 80 columns wide."""
     output = console()
@@ -42,6 +48,12 @@ def print_recipe(
     if argv:
         _pair("kind", kind_of(item, argv))
     _pair("licence", item.lockstep.licence or "unknown")
+    for name, pin in pins.items():
+        _pair("fetched", f"{name}, {pin.size / 1e9:.1f} GB in {len(pin.files)} files")
+        if pin.left_out:
+            indented(f"left out: {weight_files.shown(pin.left_out)}", 11)
+    if argv and not pins and not item.model.startswith("/"):
+        _pair("fetched", f"not locked here; see `lockstep model inspect {item.model}`")
     if answer:
         _print_fit(answer)
     if argv:

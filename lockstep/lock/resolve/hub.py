@@ -18,7 +18,7 @@ from lockstep.inventory.settings import Proxy
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
 from lockstep.lock.resolve.http import Answer, Network, ask, without_credentials
-from lockstep.models import gguf
+from lockstep.models import gguf, weight_files
 from lockstep.models.architecture import experts
 
 # A page holds 1000 files, the largest known repositories a few hundred.
@@ -58,21 +58,26 @@ def resolve_model(
         # Some mirrors leave `blobs=true` aside; sizes and hashes then stand in the tree.
         tree = f"{hub}/api/models/{quote(item.id)}/tree/{commit}?recursive=true"
         entries = _tree(item, tree, proxy, token)
-    files = _needed(item, tuple(_file(item, answer, entry) for entry in entries))
-    if content.get("gated"):
+    files = tuple(_file(item, answer, entry) for entry in entries)
+    if content.get("gated") and files:
         _check_access(item, hub, commit, files[0].path, proxy, token)
-    files = tuple(sorted(files, key=lambda file: file.path))
-    pin = ModelPin(item.revision, commit, files, partial=bool(item.files))
+
+    def read(name: str) -> dict[str, Any]:
+        url = f"{hub}/{quote(item.id)}/resolve/{commit}/{name}"
+        answer = ask(url, proxy=proxy, token=token)
+        if answer.status != 200:
+            raise _refusal(item, answer, shown, token)
+        content = answer.json()
+        if not isinstance(content, dict):
+            raise _strange(item, answer, f"{name} that is no mapping")
+        return content
+
+    pin = _pinned(
+        item, commit, files, lambda name: set((read(name).get("weight_map") or {}).values())
+    )
     if not item.experts or not pin.configuration:
         return pin
-    url = f"{hub}/{quote(item.id)}/resolve/{commit}/{pin.configuration}"
-    answer = ask(url, proxy=proxy, token=token)
-    if answer.status != 200:
-        raise _refusal(item, answer, shown, token)
-    content = answer.json()
-    if not isinstance(content, dict):
-        raise _strange(item, answer, f"{pin.configuration} that is no mapping")
-    return replace(pin, experts=experts(content))
+    return replace(pin, experts=experts(read(pin.configuration)))
 
 
 def hub_token(given: Source | None = None) -> str | None:
@@ -201,18 +206,42 @@ def _file(item: ModelWanted, answer: Answer, entry: Any) -> FilePin:
     return FilePin(path, size, sha256, None if sha256 else entry.get("blobId"))
 
 
-def _needed(item: ModelWanted, files: tuple[FilePin, ...]) -> tuple[FilePin, ...]:
-    chosen = gguf.chosen([file.path for file in files], item.files)
-    absent = [asked for asked, found in chosen.items() if not found]
+def _pinned(
+    item: ModelWanted, commit: str, files: tuple[FilePin, ...], index: weight_files.Index
+) -> ModelPin:
+    """What is needed of a repository's files; `index` reads an index of weights."""
+    sizes = {file.path: file.size for file in sorted(files, key=lambda file: file.path)}
+    chosen = gguf.chosen(list(sizes), item.files)
+    absent = [each for each, found in chosen.items() if not found and each not in gguf.OPTIONAL]
     if absent or not files:
         raise ResolveError(
             f"the repository lacks {', '.join(absent)}" if absent else "the repository is empty",
             where=item.id,
             found=f"{len(files)} files at {item.revision}",
-            remedy="Correct the file names or the revision in the recipe.",
+            remedy="Set lockstep.vision to false, or name a repository with an mmproj file."
+            if absent == [gguf.SEES]
+            else "Correct the file names or the revision in the recipe.",
+        )
+    parts = [part for found in chosen.values() for part in gguf.missing_parts(found)]
+    if parts:
+        raise ResolveError(
+            f"a part of the model is not in the repository: {', '.join(parts)}",
+            where=item.id,
+            found=f"{len(files)} files at {item.revision}",
+            remedy="Name another quantisation, or a revision that has all parts.",
         )
     needed = {path for found in chosen.values() for path in found}
-    return tuple(file for file in files if not item.files or file.path in needed)
+    if item.formats:
+        needed |= weight_files.needed(sizes, item.formats, index)
+    partial = bool(item.files or item.formats)
+    return ModelPin(
+        item.revision,
+        commit,
+        tuple(sorted((f for f in files if f.path in needed or not partial), key=lambda f: f.path)),
+        partial=partial and len(needed) < len(files),
+        formats=(*item.formats, *(each for each in item.files if each in gguf.OPTIONAL)),
+        left_out=weight_files.left_out(sizes, needed) if item.formats else {},
+    )
 
 
 def _strange(item: ModelWanted, answer: Answer, found: str) -> ResolveError:

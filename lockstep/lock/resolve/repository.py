@@ -12,6 +12,7 @@ from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
 from lockstep.lock.resolve.http import Network, ask
 from lockstep.lock.resolve.hub import hub_token, resolve_model
+from lockstep.models import gguf
 from lockstep.models.checkpoint import Checkpoint, describe
 
 
@@ -28,7 +29,8 @@ def inspect(model: str, revision: str | None = None, *, endpoint: str | None = N
     if folder.is_dir():
         return _folder(folder)
     network = Network(Sources(hub=endpoint)) if endpoint else usual_network()
-    return of_hub(model.split(":", 1)[0], revision or "main", network)
+    name, _, quant = model.partition(gguf.MARK)
+    return of_hub(name, revision or "main", network, quant=quant)
 
 
 def usual_network() -> Network:
@@ -37,10 +39,11 @@ def usual_network() -> Network:
 
 
 def of_hub(
-    name: str, revision: str, network: Network, *, given: Source | None = None
+    name: str, revision: str, network: Network, *, quant: str = "", given: Source | None = None
 ) -> Checkpoint:
     """What a repository of the hub holds; `given` is the inventory's `hub_token`.
 
+    `quant`: the quantisation that is meant, of GGUF.
     LockstepError as for `inspect`.
     """
     hub, token = network.sources.hub.rstrip("/"), hub_token(given)
@@ -57,7 +60,7 @@ def of_hub(
             )
         return answer.body
 
-    return describe(name, pin.commit, listed, read)
+    return describe(name, pin.commit, listed, read, quant)
 
 
 def _folder(folder: Path) -> Checkpoint:

@@ -33,6 +33,22 @@ TOO_NEW = (
 )
 CAPTURING = (re.compile(r"Captur\w+ .*?(?P<percent>\d+)%\|"), "capturing CUDA graphs, {percent} %")
 OPEN = (re.compile(r"Application startup complete"), "port open")
+# What vLLM and SGLang look for by `--load-format` (vLLM 0.32.0, SGLang 0.5.23; 2026-11-28).
+_SAFETENSORS, _MISTRAL = ("*.safetensors",), ("consolidated*.safetensors",)
+_HUGGING_FACE = (*_SAFETENSORS, "*.bin", "*.pt")
+PATTERNS: Mapping[str, tuple[str, ...]] = {
+    "auto": _HUGGING_FACE,
+    "hf": _HUGGING_FACE,
+    "bitsandbytes": _HUGGING_FACE,
+    "dummy": _HUGGING_FACE,
+    "safetensors": _SAFETENSORS,
+    "fastsafetensors": _SAFETENSORS,
+    "instanttensor": _SAFETENSORS,
+    "runai_streamer": _SAFETENSORS,
+    "mistral": _MISTRAL,
+    "pt": ("*.pt",),
+    "npcache": ("*.bin",),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,6 +378,17 @@ class Engine:
             {"version", "faults", "unanswered"}, as `image_answer` prints it.
         """
         raise NotImplementedError
+
+    def weight_patterns(self, argv: Sequence[str], repository: str) -> tuple[str, ...]:
+        """The files at the top of a repository that its loader looks for, the first that is there.
+
+        () for all of the repository: nobody has read what it takes.
+        """
+        return ()
+
+    def looks_for_mmproj(self, argv: Sequence[str]) -> bool:
+        """Whether it would take a file that sees, where one stands beside the model's."""
+        return False
 
     def context(self, card: Mapping[str, Any]) -> int | None:
         """The longest sequence, tokens, as its entry in /v1/models says."""

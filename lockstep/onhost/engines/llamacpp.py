@@ -51,6 +51,12 @@ class LlamaCpp(Engine):
             return "rerank"
         return "embedding" if self.has(argv, "embeddings") else None
 
+    def looks_for_mmproj(self, argv: Sequence[str]) -> bool:
+        """As with `-hf`, unless it is told not to; the last word counts."""
+        words = ("--mmproj-auto", "--no-mmproj", "--no-mmproj-auto")
+        said = [word for word in argv if word in words]
+        return not said or said[-1] == words[0]
+
     def context(self, card: Mapping[str, Any]) -> int | None:
         return (card.get("meta") or {}).get("n_ctx")
 
@@ -69,6 +75,8 @@ ENGINE = LlamaCpp(
         "max_model_len": ("--ctx-size", "-c"),
         "max_num_seqs": ("--parallel", "-np"),
         "kv_cache_dtype": ("--cache-type-k", "-ctk"),
+        "kv_cache_dtype_v": ("--cache-type-v", "-ctv"),
+        "mmproj": ("--mmproj", "-mm"),
         "draft_model": ("--model-draft", "-md"),
         "speculative_algorithm": ("--spec-type",),
         "speculative_num_draft_tokens": ("--spec-draft-n-max",),

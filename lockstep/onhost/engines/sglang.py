@@ -14,6 +14,7 @@ from lockstep.onhost.engines.base import (
     CONNECTORS,
     LOADING,
     OPEN,
+    PATTERNS,
     TABLES,
     TOO_NEW,
     Engine,
@@ -22,6 +23,8 @@ from lockstep.onhost.engines.base import (
 )
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import Reading, imported
+
+_MISTRALS_OWN = re.compile("mistral-large-3|mistral-small-4|leanstral")
 
 
 class Sglang(Engine):
@@ -45,6 +48,14 @@ class Sglang(Engine):
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """Its flag is the same for both kinds; a reranker is told by its class alone."""
         return "embedding" if self.has(argv, "is_embedding") else None
+
+    def weight_patterns(self, argv: Sequence[str], repository: str) -> tuple[str, ...]:
+        """Mistral's own files for these three, of others only where there are no `model*` ones
+        (`is_mistral_native_format`)."""
+        form = self.value(argv, "load_format") or "auto"
+        if form == "auto" and _MISTRALS_OWN.search(repository.lower()):
+            return (*PATTERNS["mistral"], *PATTERNS["auto"])
+        return PATTERNS.get(form, ())
 
     def pool(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest

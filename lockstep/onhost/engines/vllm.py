@@ -15,6 +15,7 @@ from lockstep.onhost.engines.base import (
     CONNECTORS,
     LOADING,
     OPEN,
+    PATTERNS,
     TABLES,
     TOO_NEW,
     Engine,
@@ -51,6 +52,12 @@ class Vllm(Engine):
             return None
         overrides = self.value(argv, "hf_overrides") or ""
         return "rerank" if "Classification" in overrides else "embedding"
+
+    def weight_patterns(self, argv: Sequence[str], repository: str) -> tuple[str, ...]:
+        """Mistral's own files before all others where nothing is said (since 0.12 of 2025-12)."""
+        form = self.value(argv, "load_format") or "auto"
+        own = PATTERNS["mistral"] if form == "auto" else ()
+        return (*own, *PATTERNS.get(form, ()))
 
     def wrong_variable(self, environment: Mapping[str, str]) -> str | None:
         known = imported(_entries)[0].environment_variables

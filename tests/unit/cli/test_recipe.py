@@ -9,6 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lockstep.cli.main import main
+from lockstep.lock import lockfile
+from lockstep.lock.pins import FilePin, ModelPin, Pins
 
 CLEAN = """recipe_version: "2"
 model: RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic
@@ -99,3 +101,17 @@ def test_an_unknown_name_is_one_sentence() -> None:
     result = run("show", "nothing")
     assert result.exit_code == 2
     assert "lockstep recipe list" in result.output
+
+
+def test_show_says_what_the_lock_here_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inventory.py").touch()
+    name = "qwen3.6-35b-a3b-fp8"
+    assert "not locked here; see `lockstep model inspect" in run("show", name).output
+    pin = ModelPin("main", 40 * "c", (FilePin("a", 10**9),), left_out={"original/": 5 * 10**9})
+    lockfile.save(tmp_path / "inventory.lock.yaml", Pins(models={"Qwen/Qwen3.6-35B-A3B-FP8": pin}))
+    assert "1.0 GB in 1 files\n           left out: original/ 5.0 GB" in run("show", name).output
+    said = json.loads(run("show", name, "--json").output)
+    assert said["left_out"] == {"Qwen/Qwen3.6-35B-A3B-FP8": {"original/": 5 * 10**9}}

@@ -18,6 +18,7 @@ from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
 
 KNOWN = catalogues.load()
+GGUF = KNOWN.recipes["glm-5.1-ud-iq2-m"]
 PRODUCTION = KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k3"]
 
 
@@ -204,6 +205,8 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     # Vision is held against the weights.
     ("vision-contradiction", "error", BLIND),
     ("vision-contradiction", "error", stated(PRODUCTION, vision=True)),
+    ("vision-contradiction", "error", stated(edited(GGUF, "-hf", "--no-mmproj -hf"), vision=True)),
+    ("vision-contradiction", "error", replace(stated(GGUF, vision=True), model="/srv/m.gguf")),
     ("vision-unused", "warning", stated(BLIND, vision=False)),
     ("tensorizer-quantised", "error", tensorizer(FORK)),
     ("tensorizer-quantised", "error", tensorizer(MTP)),

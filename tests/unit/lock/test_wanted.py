@@ -49,6 +49,9 @@ model: /srv/models/local
 command: vllm serve {model} --port 8002
 """
 
+#: How vLLM looks for weights where nothing is said of it.
+AUTO = ("consolidated*.safetensors or *.safetensors or *.bin or *.pt",)
+
 Host = tuple[Settings, tuple[BoundTarget, ...]]
 
 
@@ -93,8 +96,8 @@ def test_everything_that_moves_is_found_and_each_thing_once() -> None:
         ImageWanted("ghcr.io/open-webui/open-webui:v0.12.4", "aarch64"),
         ImageWanted("registry.example/engine:nightly", "aarch64"),
         ImageWanted("registry.example/engine:stable", "aarch64"),
-        ModelWanted("org/main", "v1"),
-        ModelWanted("org/draft", "main"),
+        ModelWanted("org/main", "v1", formats=AUTO),
+        ModelWanted("org/draft", "main", formats=AUTO),
         ModelWanted("org/base", "main", ("config.json",)),
     }
     assert len(wanted([one, two])) == len(set(wanted([one, two])))
@@ -190,7 +193,7 @@ def test_a_fixed_commit_is_wanted_as_it_is() -> None:
 
 def test_who_asks_for_no_revision_takes_the_one_another_recipe_asks_for() -> None:
     both = {"main": TargetData(recipe="fallback", unit="a", port=1), **host()[0].targets}
-    assert of("models", host(targets=both))[0] == ModelWanted("org/main", "v1")
+    assert of("models", host(targets=both))[0].revision == "v1"
 
 
 def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_them() -> None:
@@ -203,9 +206,8 @@ def test_borrowed_files_of_one_repository_are_joined_and_a_whole_one_includes_th
     joined = of("models", host(recipe_texts=texts, targets=borrowing))
     assert ModelWanted("org/base", "main", ("config.json", "tokenizer.json")) in joined
     with_whole = {**borrowing, "three": TargetData(recipe="whole", unit="three")}
-    assert ModelWanted("org/base", "main") in of(
-        "models", host(recipe_texts=texts, targets=with_whole)
-    )
+    both = ModelWanted("org/base", "main", ("config.json", "tokenizer.json"), AUTO)
+    assert both in of("models", host(recipe_texts=texts, targets=with_whole))
 
 
 def refusal(*hosts: Host) -> str:
@@ -256,13 +258,47 @@ def test_what_cannot_be_resolved_exactly_is_refused(engine: VenvEngine, message:
     assert message in refusal(host(engine=engine))
 
 
-def test_one_quantisation_of_a_gguf_repository_is_wanted_and_must_be_named() -> None:
-    text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}"
+@pytest.mark.parametrize(
+    ("more", "files"),
+    [
+        ("", (":Q4_K_M", ":mmproj?")),
+        ("lockstep: {vision: true, more_files: [a/*]}", (":Q4_K_M", ":mmproj", "a/*")),
+        ("lockstep: {vision: false}", (":Q4_K_M",)),
+        ("command: llama-server --port 1 --no-mmproj", (":Q4_K_M",)),
+        ("command: llama-server --port 1 --mmproj see.gguf", (":Q4_K_M", "see.gguf")),
+    ],
+)
+def test_one_quantisation_of_a_gguf_repository_is_wanted_with_what_sees_and_must_be_named(
+    more: str, files: tuple[str, ...]
+) -> None:
+    text = "model: org/gguf%s\ncontainer: a/b:1\nruntime: llama-cpp\ndefaults: {port: 1}\n"
     data = {"big": TargetData(recipe="container", unit="big")}
-    named = host(recipe_texts={"container": text % ":Q4_K_M"}, targets=data)
-    assert of("models", named) == (ModelWanted("org/gguf", "main", (":Q4_K_M",)),)
-    whole = host(recipe_texts={"container": text % ""}, targets=data)
+    named = host(recipe_texts={"container": text % ":Q4_K_M" + more}, targets=data)
+    assert of("models", named) == (ModelWanted("org/gguf", "main", files),)
+    whole = host(recipe_texts={"container": text % "" + more}, targets=data)
     assert "llama.cpp serves one GGUF model of a repository" in refusal(whole)
+
+
+@pytest.mark.parametrize(
+    ("engine", "flag", "repository", "formats"),
+    [
+        ("vllm serve", "", "org/main", AUTO),
+        ("vllm serve", "--load-format hf", "org/main", ("*.safetensors or *.bin or *.pt",)),
+        ("vllm serve", "--load-format=mistral", "org/main", ("consolidated*.safetensors",)),
+        ("vllm serve", "--load-format fastsafetensors", "org/main", ("*.safetensors",)),
+        # What a loader of somebody else's takes, nobody knows.
+        ("vllm serve", "--load-format b12x", "org/main", ()),
+        ("sglang serve --model-path", "", "org/main", ("*.safetensors or *.bin or *.pt",)),
+        ("sglang serve --model-path", "", "mistralai/Mistral-Small-4-119B-NVFP4", AUTO),
+    ],
+)
+def test_each_engines_loader_decides_in_which_format_weights_are_wanted(
+    engine: str, flag: str, repository: str, formats: tuple[str, ...]
+) -> None:
+    text = f"model: {repository}\ncontainer: a/b:1\ncommand: {engine} {{model}} {flag} --port 1"
+    data = {"big": TargetData(recipe="container", unit="big")}
+    found = of("models", host(recipe_texts={"container": text}, targets=data))
+    assert found == (ModelWanted(repository, "main", formats=formats),)
 
 
 def test_gguf_files_are_refused_for_an_engine_that_serves_none() -> None:

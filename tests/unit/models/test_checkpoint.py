@@ -37,7 +37,8 @@ SEEING = [*BLIND, "model.visual.patch_embed.proj.weight", "model.visual.blocks.0
 
 
 def files(tensors: list[str]) -> dict[str, bytes]:
-    index = {"weight_map": dict.fromkeys(tensors, "model-00001.safetensors")}
+    places = dict.fromkeys(tensors, "model-00001.safetensors")
+    index = {"weight_map": {**places, tensors[0]: "model-00002.safetensors"}}
     return {
         "config.json": json.dumps(CONFIG).encode(),
         "model.safetensors.index.json": json.dumps(index).encode(),

@@ -8,7 +8,14 @@ import pytest
 
 from lab.hub.gguf import write_gguf
 from lab.hub.safetensors import Tensor
-from lockstep.models.gguf import chosen, configuration, files_of, quantisations
+from lockstep.models.gguf import (
+    chosen,
+    configuration,
+    files_of,
+    missing_parts,
+    mmproj,
+    quantisations,
+)
 
 PARTS = [f"UD-IQ2_M/big-UD-IQ2_M-0000{number}-of-00002.gguf" for number in (1, 2)]
 NAMES = [
@@ -39,6 +46,35 @@ def test_files_are_named_as_they_are_and_a_quantisation_with_its_mark() -> None:
         ":UD-IQ2_M": tuple(PARTS),
         "gone.json": (),
     }
+
+
+FOLDERS = [
+    *("Q4_K_M/m-00001-of-00002.gguf", "Q4_K_M/m-00002-of-00002.gguf", "UD-Q4_K_M/m.gguf"),
+    *("Q4_K_M/mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "BF16/m-Q8_0.gguf"),
+    *("imatrix.gguf", "mtp-m-Q4_K_M.gguf"),
+]
+
+
+def test_a_quantisation_may_be_in_the_name_of_its_folder_alone() -> None:
+    assert quantisations(FOLDERS) == {
+        "Q4_K_M": tuple(FOLDERS[:2]),
+        "UD-Q4_K_M": (FOLDERS[2],),
+        "Q8_0": (FOLDERS[6],),
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "sees"),
+    [(FOLDERS[0], FOLDERS[3]), (FOLDERS[2], FOLDERS[4]), ("m-F32.gguf", FOLDERS[4])],
+)
+def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width(model: str, sees: str) -> None:
+    assert mmproj(FOLDERS, model) == sees
+    assert mmproj(["x/mmproj.gguf", model], model) is None
+
+
+def test_a_part_that_is_missing_is_named() -> None:
+    assert missing_parts(FOLDERS[1:2]) == (FOLDERS[0],)
+    assert missing_parts(FOLDERS[:2]) == missing_parts(FOLDERS[2:3]) == missing_parts([]) == ()
 
 
 def test_every_quantisation_of_a_repository_is_named() -> None:

@@ -122,7 +122,8 @@ class Hub:
         if config is not None:
             files["config.json"] = json.dumps(config)
         if any(file.endswith(".safetensors") for file in weights):
-            index = {"weight_map": dict.fromkeys(tensors, next(iter(weights)))}
+            places = {f"of.{file}": file for file in weights}
+            index = {"weight_map": places | dict.fromkeys(tensors, next(iter(weights)))}
             files["model.safetensors.index.json"] = json.dumps(index)
         content = {file: text.encode() for file, text in files.items() if text}
         commit = hub_store.commit(self.root, name, content, "One", "2026-11-01T12:00:00.000Z")

@@ -69,6 +69,57 @@ def test_who_borrows_two_files_gets_only_these() -> None:
         assert resolve(server, "config.json") == ModelPin("main", COMMIT, FILES[:1], partial=True)
 
 
+def test_a_second_copy_of_the_weights_is_not_pinned_and_its_size_is_kept() -> None:
+    more = [
+        {"rfilename": name, "size": 9, "blobId": BLOB}
+        for name in ("original/a.pth", "original/params.json", "consolidated.safetensors")
+    ]
+    index = {"rfilename": "model.safetensors.index.json", "size": 1, "blobId": BLOB}
+    named = as_json({"weight_map": {"a": "model.safetensors"}})
+    replies = {
+        MAIN: info(siblings=[WEIGHTS, CONFIG, index, *more]),
+        f"/org/name/resolve/{COMMIT}/{index['rfilename']}": named,
+    }
+    item = ModelWanted("org/name", "main", formats=("*.safetensors",))
+    with serving(replies) as server:
+        pin = resolve_model(item, Network(Sources(hub=server.url)))
+    assert [file.path for file in pin.files] == [
+        "config.json",
+        "model.safetensors",
+        *[index["rfilename"]],
+    ]
+    assert pin.left_out == {"original/": 18, "consolidated.safetensors": 9}
+    pins = Pins(models={"org/name": pin})
+    assert has(pins, item) and not has(pins, ModelWanted("org/name", "main"))
+    assert not has(pins, replace(item, formats=(*item.formats, "consolidated*.safetensors")))
+
+
+GGUF = ("Q4/m-00001-of-00002.gguf", "Q4/m-00002-of-00002.gguf", "m-Q8_0.gguf", "mmproj-F16.gguf")
+
+
+@pytest.mark.parametrize(
+    ("names", "asked", "outcome"),
+    [
+        (GGUF, (":Q4", ":mmproj?"), (*GGUF[:2], GGUF[3])),
+        (GGUF, (":Q8_0",), GGUF[2:3]),
+        (GGUF[:3], (":Q4", ":mmproj?"), GGUF[:2]),
+        (GGUF[:3], (":Q4", ":mmproj"), "lacks :mmproj; found 3 files at main. Set lockstep.vision"),
+        (GGUF[1:], (":Q4",), "a part of the model is not in the repository: Q4/m-00001-of-00002"),
+    ],
+)
+def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(
+    names: tuple[str, ...], asked: tuple[str, ...], outcome: tuple[str, ...] | str
+) -> None:
+    siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in names]
+    with serving({MAIN: info(siblings=siblings)}) as server:
+        if isinstance(outcome, str):
+            assert outcome in failure(server, *asked)
+            return
+        pin = resolve(server, *asked)
+    assert tuple(file.path for file in pin.files) == outcome
+    assert has(Pins(models={"org/name": pin}), ModelWanted("org/name", "main", asked))
+
+
 def test_more_files_of_a_pinned_repository_come_from_the_same_commit() -> None:
     with serving({f"/api/models/org/name/revision/{COMMIT}": info()}) as server:
         assert resolve(server, at=COMMIT) == ModelPin("main", COMMIT, FILES)

@@ -21,6 +21,7 @@ from lockstep.inventory.bound_targets import bind
 from lockstep.inventory.host import HostPlan
 from lockstep.inventory.settings import Settings, TargetData
 from lockstep.lock.pins import FilePin, ModelPin, Pins
+from lockstep.models.architecture import element_bytes
 from lockstep.models.known_models import Model
 from lockstep.onhost.engine import log_phases
 from lockstep.onhost.engines import ENGINES, counters
@@ -63,6 +64,31 @@ def test_the_first_part_of_what_was_fetched_is_served() -> None:
     settings = Settings("s", {})
     folder = f"{settings.paths.hub_cache}/hub/models--org--big-GGUF/snapshots/{40 * 'c'}"
     assert weight_overrides(settings, RECIPE, pins) == {"model": f"{folder}/{names[0]}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "sees"), [((), True), (("--no-mmproj",), False), (("--mmproj", "/srv/x"), False)]
+)
+def test_what_sees_beside_the_model_is_passed_unless_it_is_refused(
+    words: tuple[str, ...], sees: bool
+) -> None:
+    names = ("big-UD-IQ2_M.gguf", "mmproj-F16.gguf")
+    pin = ModelPin("main", 40 * "c", tuple(FilePin(name, 1, 64 * "e") for name in names))
+    found = weight_overrides(Settings("s", {}), RECIPE, Pins(models={"org/big-GGUF": pin}), words)
+    assert ("mmproj" in found) is sees
+    argv = serve_command(RECIPE, overrides=found)
+    assert (
+        "--mmproj" in argv and argv[argv.index("--mmproj") + 1].endswith("/" + names[1])
+    ) is sees
+
+
+@pytest.mark.parametrize(
+    ("flags", "size"),
+    [("", 2.0), ("-ctk q8_0 -ctv q8_0", 1.0625), ("--cache-type-k q8_0 -ctv q4_0", 0.8125)],
+)
+def test_the_widths_of_keys_and_values_are_counted(flags: str, size: float) -> None:
+    recipe = replace(RECIPE, command=f"{RECIPE.command} {flags}")
+    assert element_bytes(serving(recipe).kv_dtype) == size
 
 
 def test_an_inventory_is_rehearsed_before_anything_of_it_is_locked() -> None:

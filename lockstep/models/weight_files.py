@@ -1,0 +1,113 @@
+"""Which files of a repository an engine loads, where the same weights are there in several formats.
+
+Both engines look at the top folder alone, take the files of the first pattern that any file has,
+and of them those that the index names (vLLM 0.32.0: default_loader.py, weight_utils.py;
+SGLang 0.5.23: loader.py, weight_utils.py of model_loader/; read in their wheels, 2026-11-28).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+
+#: Between the patterns of a format, in their order of preference.
+OR = " or "
+# Whatever holds weights in some format, or a copy of them for another program.
+_WEIGHTS = re.compile(
+    r"\.(safetensors|bin|pth?|ckpt|gguf|ggml|h5|msgpack|ot|onnx\w*|tflite|npz|nemo|mlmodelc?"
+    r"|engine|plan|onnx\.data)$",
+    re.IGNORECASE,
+)
+# Not taken as weights by either loader (`filter_files_not_needed_for_inference`).
+_OF_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler.pt", "scaler.pt")
+# What single models of these engines ask for by name, in the same wheels: BGE-M3's heads, a mask of
+# DFlash, a head of Clef; the folders of sentence-transformers' modules, of Jina's adapters, of
+# audio encoders, of Cosmos and of a DSpark draft.
+_BY_NAME = ("sparse_linear.pt", "colbert_linear.pt", "mask_embedding.pt", "joint_head.safetensors")
+_FOLDERS = re.compile(
+    r"\d+_\w+|adapters/[^/]+|whisper-large-v3|speech_tokenizer|transformer|vision_encoder|dspark|vit"
+)
+_PART = re.compile(r"(.*-)\d{5}(-of-\d{5}\.safetensors)")
+# What a folder of copies may hold that is used all the same: code and templates.
+_USED = (".py", ".jinja")
+
+#: Names the files that an index lists; None where it cannot be read.
+Index = Callable[[str], Collection[str] | None]
+
+
+def needed(names: Collection[str], formats: Iterable[str], index: Index) -> set[str]:
+    """The files of a repository that engines read: all but weights in formats that none loads.
+
+    Args:
+        names: All its files.
+        formats: Of each engine the patterns that it looks for, joined by `OR`.
+        index: Asked only where the names leave it open which files are one set.
+
+    Returns:
+        All files where an engine finds none that it could load: then it is not for this to say.
+    """
+    taken: set[str] = set()
+    for each in formats:
+        weights = loaded(names, each, index)
+        if not weights:
+            return set(names)
+        taken |= weights
+    copies = {name for name in names if _WEIGHTS.search(name)} - taken
+    folders = {_top(name) for name in copies} - {_top(name) for name in taken} - {""}
+    return {
+        name
+        for name in names
+        if name not in copies and (_top(name) not in folders or name.endswith(_USED))
+    }
+
+
+def loaded(names: Collection[str], form: str, index: Index) -> set[str]:
+    """The weight files that an engine loads by one format's patterns; arguments as for `needed`."""
+    folders: dict[str, list[str]] = {}
+    for name in sorted(names):
+        folder, _, file = name.rpartition("/")
+        if (not folder or _FOLDERS.fullmatch(folder)) and file not in _OF_TRAINING:
+            folders.setdefault(folder, []).append(name)
+    found: set[str] = set()
+    for folder, inside in folders.items():
+        for pattern in form.split(OR):
+            of_pattern = [name for name in inside if fnmatchcase(name.rpartition("/")[2], pattern)]
+            if of_pattern:
+                found.update(of_pattern if folder else _one_set(of_pattern, pattern, names, index))
+                break
+    return found and found | {name for name in names if name in _BY_NAME}
+
+
+def left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
+    """Bytes of the files that are not ``kept``, by their top folder ("original/") or name."""
+    found: dict[str, int] = {}
+    for name, size in sorted(files.items()):
+        if name not in kept:
+            place = f"{_top(name)}/" if _top(name) else name
+            found[place] = found.get(place, 0) + size
+    return found
+
+
+def shown(left_out: Mapping[str, int]) -> str:
+    """What is left out in one line, the largest first; "" for nothing."""
+    largest = sorted(left_out.items(), key=lambda item: -item[1])
+    return ", ".join(f"{place} {size / 1e9:.1f} GB" for place, size in largest)
+
+
+def _one_set(files: list[str], pattern: str, names: Collection[str], index: Index) -> list[str]:
+    """Files of one pattern without a second copy among them."""
+    parts = [_PART.fullmatch(name) for name in files]
+    if len(files) == 1 or (len({part and part.group(1, 2) for part in parts}) == 1 and all(parts)):
+        return files
+    stem = "consolidated" if pattern.startswith("consolidated") else "model"
+    list_of_them = f"{stem}.safetensors.index.json"
+    listed = index(list_of_them) if list_of_them in names else None
+    if some := [name for name in files if name in (listed or ())]:
+        return some
+    # Mistral's own file beside Hugging Face's, which both engines would load twice.
+    return [name for name in files if not name.startswith("consolidated")] or files
+
+
+def _top(name: str) -> str:
+    return name.partition("/")[0] if "/" in name else ""
