@@ -20,6 +20,7 @@ from lockstep.lock.experts import informed
 from lockstep.lock.packages import ENGINE, fork_version
 from lockstep.lock.pins import Pins
 from lockstep.models.known_models import Model
+from lockstep.onhost.core.address import at
 from lockstep.onhost.fetch import url_login
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import serving
@@ -197,7 +198,7 @@ def _target(host: HostPlan, target: BoundTarget, record: Pins, known: Catalogue)
         recipe=recipe.name,
         fallback=target.fallback.name if target.fallback else None,
         unit=target.unit,
-        address=f"{target.data.bind}:{target.port}" if target.answers else "at rank 0",
+        address=at(target.data.bind, target.port) if target.answers else "at rank 0",
         runs_in=recipe.container or "venv",
         fit=answer,
         cluster=target.group.name if target.group else None,

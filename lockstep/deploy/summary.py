@@ -13,6 +13,7 @@ from lockstep.core.findings import Finding, ordered
 from lockstep.files.managed_file import GATEWAY_UNIT
 from lockstep.inventory.host import HostPlan
 from lockstep.models.known_models import GIB
+from lockstep.onhost.core.address import at
 from lockstep.units.gateway_unit import local_url, open_url
 from lockstep.units.variants import unit_names
 
@@ -229,16 +230,16 @@ def rows(
         lines.append(("venv engine", made_of))
     for target in plan.targets:
         state = units.get(target.unit, {})
-        where = f"{target.data.unit} at {target.data.bind}:{target.port}"
+        where = f"{target.data.unit} at {at(target.data.bind, target.port)}"
         lines.append((target.name, f"{_active(state)}, {where}, {target.recipe.name}"))
     local, other = local_url(plan.settings), open_url(plan.settings, address)
-    at = f"{local}, {other}" if other else local
-    lines.append(("gateway", f"{_active(units.get(GATEWAY_UNIT, {}))}, {at}"))
+    urls = f"{local}, {other}" if other else local
+    lines.append(("gateway", f"{_active(units.get(GATEWAY_UNIT, {}))}, {urls}"))
     webui = plan.settings.webui
     if webui.enabled:
         state = units.get(f"{webui.unit}.service", {})
         accounts = ", with the accounts of before" if plan.settings.webui_adopted else ""
-        lines.append((webui.unit, f"{_active(state)}, {webui.bind}:{webui.port}{accounts}"))
+        lines.append((webui.unit, f"{_active(state)}, {at(webui.bind, webui.port)}{accounts}"))
     by_reason: dict[str, list[str]] = {}
     for name, reason in unasked.items():
         by_reason.setdefault(reason, []).append(name)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from lockstep.core.errors import LockstepError
 from lockstep.fleet.login import Login
 from lockstep.inventory.bound_targets import LOOPBACK
+from lockstep.onhost.core import address
 
 #: Seconds in which ssh must have logged in and opened the ports.
 OPENS_WITHIN_S = 30.0
@@ -49,10 +50,11 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
         return
     parts = [urlsplit(url) for url in urls]
     ports = _free_ports([(part.port or 0) if same_ports else 0 for part in parts])
+    there = [address.at(part.hostname or LOOPBACK, part.port or 80) for part in parts]
     forwards = [
         word
-        for port, part in zip(ports, parts, strict=True)
-        for word in ("-L", f"{LOOPBACK}:{port}:{part.hostname}:{part.port}")
+        for port, place in zip(ports, there, strict=True)
+        for word in ("-L", f"{LOOPBACK}:{port}:{place}")
     ]
     options = ["-N", "-o", "ExitOnForwardFailure=yes", *forwards]
     argv = [where.words[0], *options, *where.words[1:]]
@@ -62,7 +64,7 @@ def tunnel(where: Login, urls: Sequence[str], *, same_ports: bool = False) -> It
         try:
             for port in ports:
                 _wait_open(port, process, where)
-            yield Tunnel(where, tuple(f"http://{LOOPBACK}:{port}" for port in ports), process)
+            yield Tunnel(where, tuple(address.url(LOOPBACK, port) for port in ports), process)
         finally:
             process.terminate()
 

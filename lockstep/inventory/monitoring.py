@@ -64,8 +64,3 @@ class Monitoring:
     def tells(self) -> bool:
         """Whether Alertmanager runs here."""
         return self.keeps and self.alertmanager
-
-
-def at(address: str, port: int) -> str:
-    """An address to listen at or to ask, with its port."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -16,8 +16,9 @@ from urllib.parse import quote
 from lockstep.inventory import values
 from lockstep.inventory.backup import Backup
 from lockstep.inventory.cluster import ClusterData, Fabric
-from lockstep.inventory.monitoring import Monitoring, at
+from lockstep.inventory.monitoring import Monitoring
 from lockstep.inventory.secret import Secret, Source
+from lockstep.onhost.core import address as address_of
 from lockstep.onhost.core.schema import Rule, one_of
 from lockstep.recipes.block import Specifier
 
@@ -527,7 +528,7 @@ class Settings:
             return None
         fabric = str(self.fabric_address)
         address = "127.0.0.1" if self.monitoring.bind == "loopback" else fabric
-        return f"http://{at(address, self.monitoring.prometheus_port)}"
+        return address_of.url(address, self.monitoring.prometheus_port)
 
     @property
     def webui_adopted(self) -> bool:

@@ -12,9 +12,9 @@ from lockstep.files.managed_file import ManagedFile, command, unit_file
 from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.monitoring import at
 from lockstep.inventory.neighbours import Ring
 from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.core.address import at
 from lockstep.units.restart_key import keyed
 
 SENDER = "lockstep-netconsole.service"

@@ -14,11 +14,11 @@ from lockstep.files.programs import closure
 from lockstep.files.templating import render
 from lockstep.inventory.bound_targets import LOOPBACK
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.monitoring import at
 from lockstep.inventory.settings import Certificate
 from lockstep.monitoring import alertmanager, netconsole
 from lockstep.monitoring.rules import EVERY_S, TWIN_JOB, rules_text
 from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.core.address import at
 from lockstep.onhost.monitoring.metrics import METRICS, QUICK_S
 from lockstep.units.restart_key import keyed
 from lockstep.units.tls_unit import certificate_paths

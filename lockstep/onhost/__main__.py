@@ -9,7 +9,8 @@ import gc
 import importlib
 import sys
 
-from lockstep.onhost.core import errors, orderly_end, terminal
+from lockstep.onhost.core import errors, terminal
+from lockstep.onhost.engine import orderly_end
 
 #: Word on the command line → module of this package.
 MODULES = {

@@ -17,7 +17,7 @@ from lockstep.files.managed_file import (
 )
 from lockstep.files.templating import render
 from lockstep.inventory.host import HostPlan
-from lockstep.inventory.monitoring import at
+from lockstep.onhost.core.address import at
 from lockstep.units.restart_key import keyed
 
 UNIT = "lockstep-backup-door.service"

@@ -32,6 +32,7 @@ from lockstep.inventory.values import is_loopback
 from lockstep.lock.packages import tool_requirements
 from lockstep.lock.pins import Pins
 from lockstep.onhost.__main__ import MODULES
+from lockstep.onhost.core import address
 from lockstep.onhost.gateway import configuration
 from lockstep.onhost.gateway.configuration import BODIES
 from lockstep.onhost.systemd.generation import GATEWAY_SOCKET
@@ -53,7 +54,7 @@ _OF_A_BODY = 4
 
 def local_url(settings: Settings) -> str:
     """Where this host itself asks the gateway, without a path."""
-    return f"http://{LOOPBACK}:{settings.gateway.port}"
+    return address.url(LOOPBACK, settings.gateway.port)
 
 
 def open_url(settings: Settings, name: str) -> str | None:
@@ -67,9 +68,9 @@ def open_url(settings: Settings, name: str) -> str | None:
     if not gateway.open:
         return None
     if gateway.plain:
-        return f"http://{in_url(gateway.bind, name)}:{gateway.open_port}"
+        return address.url(_named(gateway.bind, name), gateway.open_port)
     # A certificate has a name, seldom an address.
-    return f"https://{in_url(name, name)}:{gateway.open_port}"
+    return address.url(name, gateway.open_port, "https")
 
 
 def chat_url(settings: Settings, name: str) -> str | None:
@@ -80,13 +81,12 @@ def chat_url(settings: Settings, name: str) -> str | None:
         name: What other machines call the host.
     """
     webui = settings.webui
-    return f"http://{in_url(webui.bind, name)}:{webui.port}" if webui.enabled else None
+    return address.url(_named(webui.bind, name), webui.port) if webui.enabled else None
 
 
-def in_url(bind: str, name: str) -> str:
-    """The host of a URL of what listens at ``bind``: ``name`` where that is every address."""
-    host = name if bind in configuration.ANYWHERE else bind
-    return f"[{host}]" if ":" in host else host
+def _named(bind: str, name: str) -> str:
+    """What others call what listens at ``bind``: ``name`` where that is every address."""
+    return name if bind in configuration.ANYWHERE else bind
 
 
 def gateway_files(
@@ -196,9 +196,7 @@ def _is_of_loopback(gateway: configuration.Gateway) -> bool:
 
 def _stream(door: configuration.Door) -> str:
     """A door as ListenStream= has it (systemd.socket(5))."""
-    if not door.port:
-        return door.address
-    return f"[{door.address}]:{door.port}" if ":" in door.address else f"{door.address}:{door.port}"
+    return address.at(door.address, door.port) if door.port else door.address
 
 
 def _names(settings: Settings) -> tuple[str, ...]:

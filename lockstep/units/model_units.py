@@ -19,6 +19,7 @@ from lockstep.inventory.settings import Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins
+from lockstep.onhost.core import address
 from lockstep.recipes.placeholders import engine_of
 from lockstep.units import gateway_unit
 from lockstep.units.docker_run import OOM_SCORE, foreground, volume
@@ -122,11 +123,12 @@ def webui_unit(settings: Settings, variants: Sequence[Variant], pins: Pins) -> M
     argv = webui_command(settings, variants, pins)
     unit, image = f"{webui.unit}.service", argv[-1]
     data = (unit, webui.volume, image)
-    url = f"http://{_reachable(webui.bind)}:{webui.port}"
+    reachable = address.EVERYWHERE.get(webui.bind, webui.bind)
+    url = address.url(reachable, webui.port)
     text = keyed(
         "units/webui.service.j2",
         unit=webui.unit,
-        loopback=is_loopback(_reachable(webui.bind)),
+        loopback=is_loopback(reachable),
         gateway=GATEWAY_UNIT,
         docker_config=DOCKER_CONFIG,
         start=argv,
@@ -177,7 +179,3 @@ def webui_command(settings: Settings, variants: Sequence[Variant], pins: Pins) -
         *(word for pair in environment.items() for word in ("--env", "=".join(pair))),
         pinned_reference(webui.image, pins),
     )
-
-
-def _reachable(bind: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(bind, bind)

@@ -6,6 +6,7 @@ from lockstep.files.managed_file import CONFIGURATION, GATEWAY_ACCOUNT, ManagedF
 from lockstep.files.templating import render
 from lockstep.inventory.host import Authority, HostPlan
 from lockstep.inventory.settings import Certificate
+from lockstep.onhost.core import address
 from lockstep.onhost.gateway.configuration import TLS_SOCKET
 from lockstep.units.restart_key import keyed
 
@@ -45,7 +46,7 @@ def tls_files(plan: HostPlan) -> tuple[ManagedFile, ...]:
         "system/Caddyfile.j2",
         tls=None if own else gateway.tls,
         # With a certificate of yours, every name that it has.
-        names=[""] if own else [f"[{name}]" if ":" in name else name for name in names],
+        names=[""] if own else [address.host(name) for name in names],
         bind=gateway.bind,
         port=gateway.tls_port,
         socket=TLS_SOCKET,

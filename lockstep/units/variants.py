@@ -21,6 +21,7 @@ from lockstep.inventory.settings import FALLBACK, Floor, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, held
+from lockstep.onhost.core import address
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.recipes import flags
@@ -101,14 +102,11 @@ class Variant:
     @property
     def url(self) -> str:
         """Where this host itself reaches the API, without a path; see `reachable`."""
-        every = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}
+        every = address.EVERYWHERE
         group, bind = self.target.group, self.target.data.bind
         if group is not None and not self.target.answers:
             every = dict.fromkeys(every, group.master)
-        host = every.get(bind, bind)
-        if ":" in host and not host.startswith("["):
-            host = f"[{host}]"
-        return f"http://{host}:{self.target.port}"
+        return address.url(every.get(bind, bind), self.target.port)
 
     @property
     def reachable(self) -> bool:
@@ -119,7 +117,7 @@ class Variant:
     def engine_url(self) -> str:
         """Where the engine itself answers, without a path."""
         behind = self.target.engine_port
-        return self.url if behind is None else f"http://{LOOPBACK}:{behind}"
+        return self.url if behind is None else address.url(LOOPBACK, behind)
 
 
 def variants(

@@ -9,10 +9,10 @@ from lockstep.drift.subjects.kind import Expectation, Kind, Row, Seen
 from lockstep.files.sent import Reader
 from lockstep.host.intended import Intended
 from lockstep.inventory.bound_targets import LOOPBACK
-from lockstep.inventory.monitoring import at
 from lockstep.inventory.values import is_loopback
 from lockstep.monitoring import stack
 from lockstep.monitoring.netconsole import SENDER
+from lockstep.onhost.core.address import at
 from lockstep.onhost.facts import firewall, network
 
 # Any address of the host beyond loopback.

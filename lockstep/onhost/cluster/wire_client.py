@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from lockstep.onhost.cluster import seal
 from lockstep.onhost.core import errors, layout, topology
+from lockstep.onhost.core.address import at
 
 TIMEOUT_S = 5.0
 MOST_BYTES = 1 << 20
@@ -98,7 +99,7 @@ class Caller:
         return at_once(lambda name: self.ask(named[name], verb, body, timeout=3.0), named)
 
     def _silent(self, member: topology.Member, why: str) -> Unreachable:
-        where = f"{member.address}:{self.cluster.port}"
+        where = at(member.address, self.cluster.port)
         return Unreachable(
             f"{member.name} ({where}) does not answer: {why}. "
             f"Remedy: on {member.name}: is its cable in? systemctl status lockstep-cluster; ping "

@@ -25,9 +25,9 @@ from functools import partial
 from typing import TypeVar
 
 from lockstep.onhost import engines
-from lockstep.onhost.core import config, errors, layout, orderly_end, output, program
+from lockstep.onhost.core import config, errors, layout, output, program
 from lockstep.onhost.core.program import command
-from lockstep.onhost.engine import load_guard, openai_api, port, sense, sense_record
+from lockstep.onhost.engine import load_guard, openai_api, orderly_end, port, sense, sense_record
 from lockstep.onhost.records import boots, ended
 
 EXIT_DIED = 3

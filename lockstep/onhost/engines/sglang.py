@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from lockstep.onhost.core.address import at
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.base import (
@@ -79,8 +80,7 @@ class Sglang(Engine):
     def rank_arguments(
         self, *, rank: int, size: int, master: str, port: int, copies: int
     ) -> dict[str, object]:
-        meet = f"[{master}]:{port}" if ":" in master else f"{master}:{port}"
-        return {"nnodes": size, "node_rank": rank, "dist_init_addr": meet}
+        return {"nnodes": size, "node_rank": rank, "dist_init_addr": at(master, port)}
 
 
 def _server_args() -> Any:

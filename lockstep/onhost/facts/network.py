@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lockstep.onhost.core import layout
+from lockstep.onhost.core.address import at
 from lockstep.onhost.facts.reading import Facts, digest, listed, rows, run, text
 from lockstep.onhost.records.ours import UNITS, marked
 from lockstep.onhost.system import listeners as kernel_listeners
@@ -75,7 +76,7 @@ def sockets(asked: dict[str, Any]) -> Facts:
         if binds is not None:
             loopback = ["127.0.0.1", "::1"] if "localhost" in binds else []
             if each.protocol == "tcp" and address not in (*binds, *loopback):
-                yield "exposed port", f"{address}:{each.port}", each.process
+                yield "exposed port", at(address, each.port), each.process
             continue
         in_container = "/docker-" in each.place or "/docker/" in each.place
         if each.unit in asked["units"] or in_container:
@@ -172,4 +173,4 @@ def netconsole(_: object) -> Facts:
     folder = layout.Paths().netconsole
     if text(f"{folder}/enabled") == "1":
         address, port = text(f"{folder}/remote_ip") or "", text(f"{folder}/remote_port")
-        yield "netconsole", SENT, f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        yield "netconsole", SENT, at(address, port or "")

@@ -21,6 +21,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from lockstep.onhost.core import errors, http_listener, program
+from lockstep.onhost.core.address import at
 from lockstep.onhost.fetch import content, peer_store
 
 #: A client that takes no byte for so long is gone.
@@ -121,7 +122,7 @@ def main(argv: list[str]) -> int:
     try:
         server = Server((options.address, options.port), store, options.idle)
     except OSError as error:
-        where = f"{options.address}:{options.port}"
+        where = at(options.address, options.port)
         raise errors.Problem(f"cannot listen at {where}: {error.strerror}") from error
     with contextlib.closing(server.socket):
         server.serve_forever()

@@ -26,6 +26,7 @@ from hashlib import sha256
 from typing import Any
 
 from lockstep.onhost.core import atomic, errors, layout, output, program, runner
+from lockstep.onhost.core.address import at
 from lockstep.onhost.fetch import claims, peer_client
 from lockstep.onhost.systemd import units
 
@@ -123,8 +124,8 @@ def _start(document: dict[str, Any], paths: layout.Paths) -> None:
     while not _answers(address, port):
         if time.monotonic() > deadline or not units.show([UNIT])[UNIT].up:
             raise errors.Problem(
-                f"{UNIT} does not listen at {address}:{port} (journalctl -u {UNIT}). Remedy: set "
-                "fabric_address to an address of this host, or another copy_port"
+                f"{UNIT} does not listen at {at(address, port)} (journalctl -u {UNIT}). "
+                "Remedy: set fabric_address to an address of this host, or another copy_port"
             )
         time.sleep(0.05)
 

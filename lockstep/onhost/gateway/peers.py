@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx2
 
-from lockstep.onhost.core import errors, output
+from lockstep.onhost.core import address, errors, output
 from lockstep.onhost.gateway import connections
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, PEER_KEY_CREDENTIAL, Gateway, Peer
 from lockstep.onhost.gateway.connections import FAULTS
@@ -197,8 +197,7 @@ class Peers:
 
 def url(peer: Peer) -> str:
     """Where a gateway listens for others, without a path."""
-    address = f"[{peer.address}]" if ":" in peer.address else peer.address
-    return f"http://{address}:{peer.port}"
+    return address.url(peer.address, peer.port)
 
 
 def key() -> str:

@@ -28,7 +28,7 @@ import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from lockstep.onhost.core import config, errors, layout, output, program
+from lockstep.onhost.core import address, config, errors, layout, output, program
 from lockstep.onhost.gateway import access, app, configuration, connections, peers, swap, usage
 from lockstep.onhost.gateway.configuration import ANYWHERE, Door
 from lockstep.onhost.gateway.counts import Counts
@@ -305,7 +305,7 @@ def main(argv: list[str], paths: layout.Paths | None = None, kept: Path = usage.
     doors = Doors(gateway.doors)
     sockets = listening_sockets(gateway.listening)
     for door in gateway.doors:
-        where = f"{door.address}:{door.port}" if door.port else door.address
+        where = address.at(door.address, door.port) if door.port else door.address
         output.say(f"lockstep gateway: {where} ({' '.join((door.kind, *door.targets))})")
     # Connections wait in the sockets' queues until the loop runs.
     ready()

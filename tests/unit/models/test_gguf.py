@@ -51,7 +51,7 @@ def test_files_are_named_as_they_are_and_a_quantisation_with_its_mark() -> None:
 FOLDERS = [
     *("Q4_K_M/m-00001-of-00002.gguf", "Q4_K_M/m-00002-of-00002.gguf", "UD-Q4_K_M/m.gguf"),
     *("Q4_K_M/mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "BF16/m-Q8_0.gguf"),
-    *("imatrix.gguf", "mtp-m-Q4_K_M.gguf"),
+    *("imatrix.gguf", "mtp-m-Q4_K_M.gguf", "mmproj-F32.gguf"),
 ]
 
 
@@ -65,7 +65,7 @@ def test_a_quantisation_may_be_in_the_name_of_its_folder_alone() -> None:
 
 @pytest.mark.parametrize(
     ("model", "sees"),
-    [(FOLDERS[0], FOLDERS[3]), (FOLDERS[2], FOLDERS[4]), ("m-F32.gguf", FOLDERS[4])],
+    [(FOLDERS[0], FOLDERS[3]), (FOLDERS[2], FOLDERS[4]), ("m-F32.gguf", FOLDERS[-1])],
 )
 def test_what_sees_is_in_the_nearest_folder_and_of_the_nearest_width(model: str, sees: str) -> None:
     assert mmproj(FOLDERS, model) == sees

@@ -14,8 +14,8 @@ from a_target import NOWHERE, about, target
 from local_server import refused_address
 from onhost_fakes import FakeEngine, host_root, let_listen, write_meminfo
 
-from lockstep.onhost.core import errors, layout, orderly_end
-from lockstep.onhost.engine import openai_api, ready, sense, sense_record
+from lockstep.onhost.core import errors, layout
+from lockstep.onhost.engine import openai_api, orderly_end, ready, sense, sense_record
 from lockstep.onhost.records import boots, ended
 
 

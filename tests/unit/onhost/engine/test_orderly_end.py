@@ -12,12 +12,12 @@ import pytest
 from onhost_fakes import REPOSITORY
 
 from lockstep.onhost import __main__
-from lockstep.onhost.core import orderly_end
+from lockstep.onhost.engine import orderly_end
 
 CODE = f"""
 import sys; sys.path.insert(0, {str(REPOSITORY)!r})
 import time
-from lockstep.onhost.core import orderly_end
+from lockstep.onhost.engine import orderly_end
 orderly_end.end_when_stopped(int(sys.argv[1]))
 orderly_end.leave_behind(["echo", "left behind"])
 print("waiting", flush=True)
