@@ -383,6 +383,7 @@ class Gateway:
         names: Names and addresses of the host in its certificate, beside the inventory's name of
             it, its `ssh_hostname` and `bind`.
         local_keys: Whether a key is asked for on loopback too.
+        origins: Sites whose pages may ask it from a browser, with a key ("https://chat.example").
         peers: Hosts of the inventory whose models it lists and passes requests on to.
         swap_on_request: Whether a request for a cold model asks for a switch to it.
         least_hot_s: Least time that a model stays hot before a request may replace it, seconds.
@@ -399,6 +400,7 @@ class Gateway:
     tls_port: values.Port = 8443
     names: tuple[values.CertificateName, ...] = ()
     local_keys: bool = False
+    origins: tuple[values.Origin, ...] = ()
     peers: tuple[values.HostName, ...] = ()
     swap_on_request: bool = False
     least_hot_s: values.Seconds = 120

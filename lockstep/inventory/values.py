@@ -374,6 +374,16 @@ Server = Annotated[
         hidden=True,
     ),
 ]
+# As browsers write one, who are compared with it byte by byte: no path, no usual port, no capitals.
+Origin = Annotated[
+    str,
+    like(
+        r"(?:http://(?!.*:80$)|https://(?!.*:443$))"
+        r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[1-9]\d{0,4})?",
+        "is not an origin",
+        "https://HOST or https://HOST:PORT in small letters, without a path, a usual port or *",
+    ),
+]
 Git = Annotated[str, _IS_GIT]
 Repository = Annotated[str, _IS_GIT, _no_login]
 # As git-check-ref-format(1) has it, without what a shell or an option begins with.

@@ -148,6 +148,7 @@ def configured(
         host=settings.name,
         doors=tuple(_doors(settings, variants, peers)),
         names=_names(settings),
+        origins=gateway.origins,
         models={
             variant.name: configuration.Model(
                 aliases=variant.target.data.aliases if variant.name == variant.target.name else (),

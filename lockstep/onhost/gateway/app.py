@@ -31,6 +31,7 @@ from lockstep.onhost.gateway.peers import Peers, url
 from lockstep.onhost.gateway.wire import answers, incoming, refusals
 from lockstep.onhost.gateway.wire.answers import Headers, Message, Receive, Refused, Send
 from lockstep.onhost.gateway.wire.body import Body, Gone, too_large
+from lockstep.onhost.gateway.wire.cross_origin import CrossOrigin
 
 #: Paths that go to the model that the body names.
 MODEL_PATHS = (
@@ -64,6 +65,7 @@ class Application:
     def __post_init__(self) -> None:
         self._models = Models(self.gateway, self.host, self.hot)
         self._slots = Slots(self.gateway.limits)
+        self._pages = CrossOrigin(self.gateway.origins)
         self._upstream, self._twins = Upstream(), Upstream(alive())
         self._most = self.gateway.limits.body_mib * 2**20
         self._router = Router(
@@ -96,6 +98,11 @@ class Application:
                 with self._place(scope, receive) as body:
                     await body.while_here(self._through(scope, body, send))
                 return
+            if (allowed := self._pages.preflight(scope)) and door.kind != "peers":
+                await send({"type": "http.response.start", "status": 204, "headers": allowed})
+                await send(answers.part(more=False))
+                return
+            send = self._pages.sending(scope, send)
             if scope["path"] not in FREE:
                 state["caller"] = self.access.caller(door, headers)
             # Starlette gives its own refusals back as exceptions then.

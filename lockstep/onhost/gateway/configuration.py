@@ -89,6 +89,7 @@ class Gateway:
     names: tuple[str, ...] = ()
     #: By name of the target, fallbacks included.
     models: Mapping[str, Model] = field(default_factory=dict)
+    origins: tuple[str, ...] = ()  #: Whose web pages may ask, with a key.
     peers: tuple[Peer, ...] = ()  #: Gateways of other hosts that are asked too.
     local_keys: bool = False  #: Whether the local door asks for a key.
     swap_on_request: bool = False  #: Whether a request for a cold target asks for a switch.

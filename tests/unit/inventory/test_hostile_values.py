@@ -192,6 +192,14 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
             ("keepalive_s", 0),
         )
     ),
+    *(
+        ("gateway.origins[0]", {"gateway": {"origins": (origin,)}})
+        for origin in (
+            *("*", "null", "https://*", "https://*.example", "chat.example", "ftp://a.example"),
+            *("https://a.example/", "https://a.example/x", "https://A.example", "https://a:443"),
+            *("http://a:80", "https://u@a.example", "https://a.example\r\nx: y", "https://a:port"),
+        )
+    ),
     ("gateway.peers[0]", {"gateway": {"peers": ("-oProxyCommand=reboot",)}}),
     ("gateway.tls_port", {"gateway": {"bind": "0.0.0.0", "tls": "own", "tls_port": 8080}}),
     ("gateway.tls.key", {"gateway": {"tls": {"certificate": "/etc/a", "key": "/etc/%i"}}}),

@@ -1,0 +1,70 @@
+"""Pages of listed origins may ask from a browser, with a key; of others none reads an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from lockstep.onhost.gateway.wire.cross_origin import CrossOrigin
+
+LISTED = b"https://chat.example"
+PAGES = CrossOrigin([LISTED.decode()])
+ASKS = (b"access-control-request-method", b"POST")
+
+
+def scope(method: str, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    return {"method": method, "headers": [*headers]}
+
+
+@pytest.mark.parametrize(
+    ("pages", "method", "headers"),
+    [
+        (PAGES, "OPTIONS", [(b"origin", b"https://chat.example.evil"), ASKS]),
+        (PAGES, "OPTIONS", [(b"origin", b"null"), ASKS]),
+        (PAGES, "OPTIONS", [(b"origin", LISTED)]),
+        (PAGES, "OPTIONS", [ASKS]),
+        (PAGES, "POST", [(b"origin", LISTED), ASKS]),
+        (CrossOrigin([]), "OPTIONS", [(b"origin", LISTED), ASKS]),
+    ],
+)
+def test_only_a_question_of_a_listed_origin_is_answered(
+    pages: CrossOrigin, method: str, headers: list[tuple[bytes, bytes]]
+) -> None:
+    assert pages.preflight(scope(method, *headers)) is None
+
+
+def test_a_question_is_answered_with_what_the_page_may_send() -> None:
+    names = (b"access-control-request-headers", b"authorization, x-stainless-os")
+    found = dict(PAGES.preflight(scope("OPTIONS", (b"origin", LISTED), ASKS, names)) or ())
+    assert found[b"access-control-allow-origin"] == LISTED
+    assert found[b"access-control-allow-headers"] == names[1]
+    assert (found[b"access-control-allow-methods"], found[b"vary"]) == (b"GET, POST", b"Origin")
+    assert b"access-control-allow-credentials" not in found
+
+
+@pytest.mark.parametrize(
+    ("pages", "origin", "allowed", "vary"),
+    [
+        (PAGES, LISTED, LISTED, b"Origin"),
+        (PAGES, b"https://other.example", None, b"Origin"),
+        (CrossOrigin([]), LISTED, None, None),
+    ],
+)
+def test_an_answer_says_the_origin_that_is_listed_and_nothing_of_the_engines(
+    pages: CrossOrigin, origin: bytes, allowed: bytes | None, vary: bytes | None
+) -> None:
+    sent: list[Any] = []
+
+    async def keep(message: Any) -> None:
+        sent.append(message)
+
+    own = [(b"Access-Control-Allow-Origin", b"*"), (b"access-control-allow-credentials", b"true")]
+    start = {"type": "http.response.start", "status": 200, "headers": [*own, (b"a", b"b")]}
+    send = pages.sending(scope("POST", (b"origin", origin)), keep)
+    asyncio.run(send(start))  # type: ignore[arg-type]
+    found = dict(sent[0]["headers"])
+    assert found.pop(b"a") == b"b"
+    assert found.get(b"access-control-allow-origin") == allowed
+    assert found.get(b"vary") == vary and b"access-control-allow-credentials" not in found
