@@ -501,8 +501,8 @@ class Settings:
     backup: Backup = field(default_factory=Backup)
     python: values.Python = "3.12"
     service_user: values.Account = "lockstep"
-    operators: tuple[values.Account, ...] = ()
-    docker_users: tuple[values.Account, ...] = ()
+    operators: tuple[values.Person, ...] = ()
+    docker_users: tuple[values.Person, ...] = ()
     recipe_folders: tuple[str, ...] = ()
     packages: tuple[values.Package, ...] = ()
     sysctls: Mapping[values.Sysctl, values.SysctlValue] = field(default_factory=dict)

@@ -217,6 +217,11 @@ Unit = Annotated[
     ),
 ]
 Account = Annotated[str, _name_of(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}", "an account")]
+# With the domain of a directory (SSSD, Active Directory): "jane@corp.example".
+Person = Annotated[
+    str,
+    _name_of(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}(?:@[A-Za-z0-9][A-Za-z0-9.-]{0,252})?", "an account"),
+]
 # Debian Policy 5.6.1, "Source"; a "-" at the end is apt's word for removing the package.
 Package = Annotated[str, _name_of(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.]", "a Debian package")]
 # Upper case is in names of interfaces ("net.ipv4.conf.enP7s7.forwarding").

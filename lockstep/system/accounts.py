@@ -82,6 +82,6 @@ def account_commands(
             continue
         held = have["groups"] if have else []
         lacking = [name for name in user.groups if name not in held]
-        if lacking:
-            commands.append(["usermod", "--append", "--groups", ",".join(lacking), user.name])
+        # usermod knows accounts of /etc/passwd alone, and not those of a directory (SSSD).
+        commands += [["gpasswd", "--add", user.name, name] for name in lacking]
     return commands

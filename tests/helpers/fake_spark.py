@@ -244,8 +244,8 @@ class Spark:
         groups = words[words.index("--groups") + 1].split(",") if "--groups" in words else []
         self.state["accounts"][words[-1]] = [words[-1], *groups]
 
-    def _run_usermod(self, words: list[str]) -> None:
-        self.state["accounts"][words[-1]] += words[-2].split(",")
+    def _run_gpasswd(self, words: list[str]) -> None:
+        self.state["accounts"][words[-2]].append(words[-1])
 
     def _run_sysctl(self, words: list[str]) -> None:
         text = self.state["files"][words[-1]]["text"]

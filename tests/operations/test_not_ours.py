@@ -77,7 +77,7 @@ def test_an_account_of_somebody_elses_is_put_into_no_group() -> None:
     [refusal] = accounts(Host(facts))
     assert "home /home/lockstep and was not made by Lockstep" in refusal.args[0]
     [command] = accounts(Host(facts, data={"adopt": ["account lockstep"]}))
-    assert command.get_raw_value() == "usermod --append --groups docker lockstep"
+    assert command.get_raw_value() == "gpasswd --add lockstep docker"
     mine = {**theirs, "home": HOME, "groups": ["docker", "lockstep"]}
     assert accounts(Host({"accounts": {"groups": {}, "accounts": {"lockstep": mine}}})) == []
 

@@ -137,7 +137,7 @@ HOSTILE: list[tuple[str, dict[str, object]]] = [
         )
     ),
     ("operators[0]", {"operators": ("-G docker",)}),
-    ("operators[0]", {"operators": ("a,b",)}),
+    *(("operators[0]", {"operators": (name,)}) for name in ("a,b", "a@", "@b", "a@-b", "a@b@c")),
     ("docker_users[0]", {"docker_users": ("ALL ALL=(ALL)",)}),
     *(
         ("packages[0]", {"packages": (name,)})
