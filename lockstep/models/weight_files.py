@@ -28,6 +28,8 @@ _BY_NAME = ("sparse_linear.pt", "colbert_linear.pt", "mask_embedding.pt", "joint
 _FOLDERS = re.compile(
     r"\d+_\w+|adapters/[^/]+|whisper-large-v3|speech_tokenizer|transformer|vision_encoder|dspark|vit"
 )
+# A pattern that only tells a format → what is loaded of it.
+_WHOLE = {"model*.safetensors": "*.safetensors"}
 _PART = re.compile(r"(.*-)\d{5}(-of-\d{5}\.safetensors)")
 # What a folder of copies may hold that is used all the same: code and templates.
 _USED = (".py", ".jinja")
@@ -72,11 +74,16 @@ def loaded(names: Collection[str], form: str, index: Index) -> set[str]:
     found: set[str] = set()
     for folder, inside in folders.items():
         for pattern in form.split(OR):
-            of_pattern = [name for name in inside if fnmatchcase(name.rpartition("/")[2], pattern)]
-            if of_pattern:
-                found.update(of_pattern if folder else _one_set(of_pattern, pattern, names, index))
-                break
+            if not _like(pattern, inside):
+                continue
+            of_pattern = _like(_WHOLE.get(pattern, pattern), inside)
+            found.update(of_pattern if folder else _one_set(of_pattern, pattern, names, index))
+            break
     return found and found | {name for name in names if name in _BY_NAME}
+
+
+def _like(pattern: str, names: Iterable[str]) -> list[str]:
+    return [name for name in names if fnmatchcase(name.rpartition("/")[2], pattern)]
 
 
 def left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:

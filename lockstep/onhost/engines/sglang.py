@@ -54,9 +54,11 @@ class Sglang(Engine):
         """Mistral's own files for these three, of others only where there are no `model*` ones
         (`is_mistral_native_format`)."""
         form = self.value(argv, "load_format") or "auto"
-        if form == "auto" and _MISTRALS_OWN.search(repository.lower()):
-            return (*PATTERNS["mistral"], *PATTERNS["auto"])
-        return PATTERNS.get(form, ())
+        if form != "auto":
+            return PATTERNS.get(form, ())
+        own = PATTERNS["mistral"]
+        before = () if _MISTRALS_OWN.search(repository.lower()) else ("model*.safetensors",)
+        return (*before, *own, *PATTERNS["auto"])
 
     def pool(self, of: Sizes) -> float | None:
         return (of.share or self.share) * of.at_rest

@@ -288,7 +288,7 @@ def test_one_quantisation_of_a_gguf_repository_is_wanted_with_what_sees_and_must
         ("vllm serve", "--load-format fastsafetensors", "org/main", ("*.safetensors",)),
         # What a loader of somebody else's takes, nobody knows.
         ("vllm serve", "--load-format b12x", "org/main", ()),
-        ("sglang serve --model-path", "", "org/main", ("*.safetensors or *.bin or *.pt",)),
+        ("sglang serve --model-path", "", "org/main", (f"model*.safetensors or {AUTO[0]}",)),
         ("sglang serve --model-path", "", "mistralai/Mistral-Small-4-119B-NVFP4", AUTO),
     ],
 )

@@ -65,7 +65,8 @@ BGE = {
         (VLLM, "--load-format hf", SHARDS | FOR_MISTRAL, NATIVE),
         (VLLM, "--load-format mistral", NATIVE | FOR_MISTRAL, SHARDS),
         (SGLANG, "", SHARDS | FOR_MISTRAL, NATIVE),
-        (SGLANG, "", NATIVE, {}),
+        (SGLANG, "", NATIVE, {"x.safetensors": 5}),
+        (SGLANG, "", SHARDS | {"mtp.safetensors": 1}, {"x.safetensors": 5}),
         (SGLANG, "--load-format mistral", NATIVE | FOR_MISTRAL, SHARDS),
         (SGLANG, "", {"model.safetensors": 5}, NATIVE),
         # The index names the files of one set.
