@@ -213,7 +213,8 @@ def _block(draft: Draft) -> Iterator[str]:
         yield f"  moe: {_scalar(checkpoint.experts != 'none')}"
     known = draft.knowledge.model(weights.model).vision
     if known is not None or checkpoint.sees is not None:
-        yield f"  # By {'the names of its tensors' if known is None else 'catalogue/models.yaml'}."
+        by = "its mmproj file" if checkpoint.vision_tensors is None else "the names of its tensors"
+        yield f"  # By {by if known is None else 'catalogue/models.yaml'}."
         yield f"  vision: {_scalar(checkpoint.sees if known is None else known)}"
     if checkpoint.template == "alternating":
         yield "  # Its chat template refuses two messages of one role in a row."

@@ -117,6 +117,13 @@ def _gguf(checkpoint: Checkpoint, quants: dict[str, tuple[str, ...]], quant: str
             allowed=", ".join(f"{name} ({size / 1e9:.1f} GB)" for name, size in listed),
             remedy=f"Choose one, such as {example}.",
         )
+    if missing := gguf.missing_parts(quants[found]):
+        raise _fault(
+            checkpoint,
+            f"a part of {found} is not in the repository",
+            found=f"no {', '.join(missing)}",
+            remedy="Name another quantisation, or a revision that has all parts.",
+        )
     return Weights(f"{checkpoint.model}:{found}", checkpoint, sizes[found], engine)
 
 

@@ -63,6 +63,8 @@ def _weights(found: Checkpoint) -> str:
 
 
 def _vision(found: Checkpoint) -> str:
+    if found.vision_tensors is None and found.sees is not None:
+        return "by its mmproj file" if found.sees else "no: there is no mmproj file"
     text = _count(found.vision_tensors, found.tensors)
     if found.vision_tensors == 0 and found.vision_config:
         text += "; the configuration's vision part is boilerplate"

@@ -93,8 +93,13 @@ class Checkpoint:
 
     @property
     def sees(self) -> bool | None:
-        """Whether it can read images: by its weight map, None where that is not published."""
-        return None if self.vision_tensors is None else self.vision_tensors > 0
+        """Whether it can read images: by its weight map, of GGUF by an mmproj file beside it.
+
+        None where neither is published.
+        """
+        if self.vision_tensors is not None:
+            return self.vision_tensors > 0
+        return any(map(gguf.is_mmproj, self.files)) if self.quantisations else None
 
 
 def describe(

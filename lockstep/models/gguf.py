@@ -80,9 +80,14 @@ def mmproj(names: Iterable[str], model: str) -> str | None:
     near = []
     for name in sorted(names):
         above = name.split("/")[:-1]
-        if "mmproj" in name.lower() and _PART.search(name) and folders[: len(above)] == above:
+        if is_mmproj(name) and folders[: len(above)] == above:
             near.append((-len(above), abs(_width(name) - wide), name))
     return min(near)[2] if near else None
+
+
+def is_mmproj(name: str) -> bool:
+    """Whether a file is what a model sees by."""
+    return "mmproj" in name.lower() and _PART.search(name) is not None
 
 
 def _width(name: str) -> int:

@@ -145,6 +145,19 @@ def test_the_same_weights_in_two_formats_count_once(tmp_path: Path) -> None:
     assert inspect(folder(tmp_path, content)).weight_bytes == 1500
 
 
+def test_of_gguf_each_quantisation_is_counted_and_what_sees_is_a_file(tmp_path: Path) -> None:
+    sizes = {"x-Q4_K_M.gguf": 5, "x-Q8_0.gguf": 9, "mmproj-F16.gguf": 1, "README.md": 1}
+    path = folder(tmp_path, {name: b"x" * size for name, size in sizes.items()})
+    found = inspect(path)
+    assert (found.weight_bytes, found.quantisations) == (0, {"Q4_K_M": 5, "Q8_0": 9})
+    assert found.sees is True
+    said = CliRunner().invoke(main, ["model", "inspect", path]).output
+    assert "of one quantisation: :Q4_K_M 0.0 GB, :Q8_0 0.0 GB" in said and "mmproj" in said
+    with serving(hub_of({name: b"x" * size for name, size in sizes.items()})) as server:
+        named = inspect("org/model:Q4_K_M", endpoint=server.url)
+    assert (named.weight_bytes, named.left_out) == (5, {"x-Q8_0.gguf": 9})
+
+
 def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path: Path) -> None:
     config = {"model_type": "mistral3", "text_config": {"model_type": "mistral4"}, "moe": {"x": 1}}
     found = inspect(folder(tmp_path, {"config.json": json.dumps(config).encode()}))

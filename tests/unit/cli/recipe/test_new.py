@@ -290,7 +290,7 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
     said = run("new", "org/x-GGUF:q4_k_m")
     recipe = written("x-gguf-q4-k-m")
     assert recipe.model == "org/x-GGUF:Q4_K_M"
-    assert recipe.runtime == "llama-cpp"
+    assert (recipe.runtime, recipe.lockstep.vision) == ("llama-cpp", True)
     assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
     assert "--ctx-size 40960" in " ".join(serve_command(recipe))
     assert "weights 5.0 GB, gguf" in said and "unknown" not in said
@@ -305,6 +305,13 @@ def test_gguf_of_unknown_layers_gets_a_short_context(hub: Hub) -> None:
     recipe = written("x-gguf-ud-iq2-m")
     assert recipe.defaults["max_model_len"] == 8192
     assert "unknown: the memory of a context" in said and "weights 2.0 GB" in said
+
+
+def test_gguf_without_one_of_its_parts_is_refused_and_names_it(hub: Hub) -> None:
+    missing = "UD-IQ2_M/x-UD-IQ2_M-00001-of-00002.gguf"
+    hub.add("org/x-GGUF", None, {name: size for name, size in GGUF.items() if name != missing})
+    said = run("new", "org/x-GGUF:UD-IQ2_M", code=2)
+    assert f"a part of UD-IQ2_M is not in the repository; found no {missing}" in said
 
 
 def test_gguf_of_several_quantisations_names_them(hub: Hub) -> None:
