@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from lockstep.fleet.hosts import Host
+from lockstep.fleet.login import typed
 from lockstep.inventory.bound_targets import AUTO, LOOPBACK, BoundTarget
 from lockstep.onhost.core.kind import Kind
 from lockstep.recipes.sizing import serving
@@ -92,7 +93,7 @@ def of_host(host: Host, every: Sequence[Host]) -> Offer:
     targets = [target for plan in asked for target in plan.targets if target.answers]
     wait_s = _WORK_S + max((target.data.start_timeout_s for target in targets), default=0)
     offer = Offer(host.name, local_url(host.plan.settings), tuple(_models(targets)), wait_s)
-    if (opened := open_url(host.plan.settings, reached(host))) is not None:
+    if (opened := open_url(host.plan.settings, host.address)) is not None:
         return replace(offer, url=opened, keyed=True, authority=gateway.tls == "own")
     return replace(offer, tunnel=_tunnel(host), keyed=gateway.local_keys)
 
@@ -134,16 +135,10 @@ def _shortest(contexts: Sequence[int | None]) -> int | None:
     return min(known) if len(known) == len(contexts) else None
 
 
-def reached(host: Host) -> str:
-    """What other machines call the host."""
-    return str(host.data.get("ssh_hostname") or host.name.removeprefix("@ssh/"))
-
-
 def _tunnel(host: Host) -> str:
     """The command that brings the gateway's loopback port here; "" on the host itself."""
     if host.name == "@local":
         return ""
     port = host.plan.settings.gateway.port
-    user = host.data.get("ssh_user")
-    login = host.plan.settings.login or f"ssh {f'{user}@' if user else ''}{reached(host)}"
+    login = host.plan.settings.login or f"ssh {typed(host.name, host.data)}"
     return f"{login} -N -L {port}:{LOOPBACK}:{port}"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from lockstep.core import product
 from lockstep.core.errors import InventoryError
 from lockstep.files import sent
-from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, login, sudo_refused
+from lockstep.fleet.login import NO_CONNECTION, SUDO, Login, address, login, sudo_refused
 from lockstep.inventory import inventory_file as inventories
 from lockstep.inventory.host import HostPlan
 from lockstep.onhost.core import program
@@ -61,6 +61,11 @@ class Host:
     def login(self) -> Login:
         """How it is reached. InventoryError for a connector that is neither ssh nor `@local`."""
         return login(self.name, self.data)
+
+    @property
+    def address(self) -> str:
+        """What other machines call it."""
+        return address(self.name, self.data)
 
     @property
     def with_sudo(self) -> bool:

@@ -71,8 +71,25 @@ def login(name: str, data: Mapping[str, Any]) -> Login:
         options["IdentitiesOnly"] = "yes"
     # Nobody is asked.
     flags = ssh_options({**options, "BatchMode": "yes", **ALIVE})
-    address = str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
-    return Login(name, ("ssh", *flags, "--", address))
+    return Login(name, ("ssh", *flags, "--", address(name, data)))
+
+
+def typed(name: str, data: Mapping[str, Any]) -> str:
+    """What a person types after `ssh`: an address of IPv6 has no brackets there."""
+    port, user = data.get("ssh_port"), data.get("ssh_user")
+    option = f"-p {port} " if port else ""
+    return f"{option}{user}@{address(name, data)}" if user else f"{option}{address(name, data)}"
+
+
+def known_as(name: str, data: Mapping[str, Any]) -> str:
+    """What known_hosts calls a host (sshd(8)): with a port of its own in brackets."""
+    port = int(data.get("ssh_port") or 22)
+    return address(name, data) if port == 22 else f"'[{address(name, data)}]:{port}'"
+
+
+def address(name: str, data: Mapping[str, Any]) -> str:
+    """What other machines call a host."""
+    return str(data.get("ssh_hostname") or name.removeprefix("@ssh/"))
 
 
 def ssh_options(options: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ import click
 
 from lockstep.cli.inventory_option import INVENTORY, typed
 from lockstep.cli.shared import DONE, LIMIT, UNUSABLE
-from lockstep.clients.offer import Offer, of_host, reached
+from lockstep.clients.offer import Offer, of_host
 from lockstep.core.errors import LockstepError, paragraph
 from lockstep.fleet.hosts import Host, ask, choose
 from lockstep.fleet.tunnel import Tunnel, tunnel
@@ -98,7 +98,7 @@ def open(inventory: Path, limit: tuple[str, ...], only_prints: bool) -> int:
 
 def _addresses(host: Host, every: list[Host]) -> _Addresses:
     offer = of_host(host, every)
-    return _Addresses(offer, offer.url, chat_url(host.plan.settings, reached(host)))
+    return _Addresses(offer, offer.url, chat_url(host.plan.settings, host.address))
 
 
 def _silent(here: _Addresses) -> list[str]:

@@ -51,6 +51,11 @@ def test_where_it_is_open_that_is_its_address(tmp_path: Path, gateway: str, url:
     assert offer.authority is ("own" in gateway)
 
 
+def test_the_tunnel_is_by_the_port_that_ssh_has_there(tmp_path: Path) -> None:
+    offer = offered(tmp_path, more='{"ssh_port": 2222}')
+    assert offer.tunnel == "ssh -p 2222 anna@spark-1 -N -L 8090:127.0.0.1:8090"
+
+
 def test_keys_that_loopback_asks_for_are_said(tmp_path: Path) -> None:
     more = '{"gateway": {"local_keys": True}, "webui": {"enabled": False}}'
     assert offered(tmp_path, more=more).keyed

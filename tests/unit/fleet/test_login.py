@@ -13,7 +13,7 @@ import pytest
 from lab.core.state import hosts, open_lab
 from lab.host import connection
 from lab.host.machine import login_command
-from lockstep.fleet.login import ALIVE, login
+from lockstep.fleet.login import ALIVE, known_as, login, typed
 from lockstep.tasks import connection as of_pyinfra
 
 WITHIN_S = 45
@@ -81,3 +81,18 @@ def test_a_system_without_one_of_these_limits_keeps_the_others(
     of_pyinfra.tune()
     assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "to", "known"),
+    [
+        ("@ssh/spark-1", {}, "spark-1", "spark-1"),
+        ("spark-1", {"ssh_user": "anna", "ssh_port": 22}, "-p 22 anna@spark-1", "spark-1"),
+        ("a", {"ssh_hostname": "fd00::12", "ssh_user": "anna"}, "anna@fd00::12", "fd00::12"),
+        ("fd00::12", {"ssh_port": 2222}, "-p 2222 fd00::12", "'[fd00::12]:2222'"),
+    ],
+)
+def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets(
+    name: str, data: dict[str, object], to: str, known: str
+) -> None:
+    assert (typed(name, data), known_as(name, data)) == (to, known)
