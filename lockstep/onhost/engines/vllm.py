@@ -54,7 +54,7 @@ class Vllm(Engine):
         return "rerank" if "Classification" in overrides else "embedding"
 
     def weight_patterns(self, argv: Sequence[str], repository: str) -> tuple[str, ...]:
-        """Mistral's own files before all others where nothing is said (since 0.12 of 2025-12)."""
+        """Mistral's own files first where nothing is said (since 0.12: vllm-project/vllm#28659)."""
         form = self.value(argv, "load_format") or "auto"
         own = PATTERNS["mistral"] if form == "auto" else ()
         return (*own, *PATTERNS.get(form, ()))

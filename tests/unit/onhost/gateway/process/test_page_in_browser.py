@@ -21,7 +21,8 @@ from a_prometheus import prometheus
 from a_switching_spark import UNITS, SwitchingSpark
 from browser import DESK, PHONE, Browser, Chromium, browser, faults, picture, started
 from fork import Fork
-from gateway_process import KEYS, write_keys
+from gateway_process import KEYS, running, write_keys
+from local_server import Reply, serving
 from playwright.sync_api import Locator, Page, expect
 
 from lockstep.files.templating import render
@@ -537,3 +538,20 @@ def test_a_gateway_that_is_killed_in_a_switch_ends_its_display_alone(started_onc
         # Chromium itself says that nobody answered.
         chromium.faults[:] = [fault for fault in chromium.faults if "net::ERR_" not in fault]
     assert spark.hot == ["qwen"]
+
+
+ASKED = """([url, key]) => fetch(`${url}/v1/models`, { headers: { "x-api-key": key } })
+  .then((answer) => answer.status, (fault) => fault.name)"""
+
+
+def test_a_browser_lets_pages_of_listed_origins_ask_and_no_others(started_once, tmp_path):
+    blank, found = Reply(b"<!doctype html>", headers={"Content-Type": "text/html"}), []
+    with contextlib.ExitStack() as stack:
+        ours, other = (stack.enter_context(serving({"/": blank})) for _ in range(2))
+        door = stack.enter_context(running(tmp_path, origins=(ours.url,))).door("local")
+        for site, key in ((ours, KEYS["use"]), (ours, "wrong"), (other, KEYS["use"])):
+            page = started_once.new_page()
+            page.goto(site.url)
+            found.append(page.evaluate(ASKED, [f"http://{door.address}:{door.port}", key]))
+            page.close()
+    assert found == [200, 403, "TypeError"]
