@@ -170,8 +170,7 @@ def _weights(
     asked = gguf.MARK + (quant or next(iter(quants)))
     chosen = gguf.chosen(list(files), (asked, gguf.MAY_SEE))
     kept = {name for found in chosen.values() for name in found}
-    others = {name: size for name, size in files.items() if name.lower().endswith(".gguf")}
-    return chosen[asked], weight_files.left_out(others, kept)
+    return chosen[asked], gguf.left_out(files, kept)
 
 
 def _types(config: Mapping[str, Any]) -> tuple[str, ...]:

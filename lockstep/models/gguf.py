@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -131,6 +131,12 @@ def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, .
         elif each not in found:
             found[each] = tuple(name for name in names if fnmatchcase(name, each) or name == each)
     return found
+
+
+def left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
+    """Bytes of the GGUF files that are not ``kept``, in all: their names say nothing more."""
+    others = [size for name, size in files.items() if _PART.search(name) and name not in kept]
+    return {"other GGUF files": sum(others)} if others else {}
 
 
 def configuration(start: bytes) -> Mapping[str, Any]:

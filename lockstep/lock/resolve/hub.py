@@ -240,8 +240,15 @@ def _pinned(
         tuple(sorted((f for f in files if f.path in needed or not partial), key=lambda f: f.path)),
         partial=partial and len(needed) < len(files),
         formats=(*item.formats, *(each for each in item.files if each in gguf.OPTIONAL)),
-        left_out=weight_files.left_out(sizes, needed) if item.formats else {},
+        left_out=_left_out(item, sizes, needed),
     )
+
+
+def _left_out(item: ModelWanted, sizes: dict[str, int], needed: set[str]) -> dict[str, int]:
+    """What no engine loads; nothing where files are borrowed alone."""
+    if item.formats:
+        return weight_files.left_out(sizes, needed)
+    return gguf.left_out(sizes, needed) if any(map(gguf.is_quantisation, item.files)) else {}
 
 
 def _strange(item: ModelWanted, answer: Answer, found: str) -> ResolveError:

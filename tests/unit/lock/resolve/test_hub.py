@@ -117,6 +117,7 @@ def test_a_gguf_model_is_pinned_with_all_its_parts_and_what_sees(
             return
         pin = resolve(server, *asked)
     assert tuple(file.path for file in pin.files) == outcome
+    assert sum(pin.left_out.values()) == 9 * (len(names) - len(outcome))
     assert has(Pins(models={"org/name": pin}), ModelWanted("org/name", "main", asked))
 
 

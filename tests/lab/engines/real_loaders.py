@@ -1,0 +1,92 @@
+"""Asks an engine's own loader which weight files of a folder it takes; runs on the engine's Python.
+
+usage: real_loaders.py vllm|sglang   standard input: [[folder, load format], ...]
+
+Of each the names are printed as JSON, null where the loader finds none or lacks one.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import fnmatch
+import functools
+import glob
+import importlib.util
+import json
+import os
+import sys
+import typing
+from pathlib import Path
+from types import SimpleNamespace
+
+
+def of_vllm(folder: str, form: str) -> list[str]:
+    from vllm.config.load import LoadConfig
+    from vllm.model_executor.model_loader.default_loader import DefaultModelLoader
+
+    return DefaultModelLoader(LoadConfig(load_format=form))._prepare_weights(
+        folder, None, None, True, None
+    )[1]
+
+
+class LoadFormat:
+    """SGLang's names of formats."""
+
+    AUTO, PT, SAFETENSORS, NPCACHE, DUMMY = "auto", "pt", "safetensors", "npcache", "dummy"
+    MISTRAL, FASTSAFETENSORS, INSTANTTENSOR = "mistral", "fastsafetensors", "instanttensor"
+
+
+@functools.cache
+def sglangs() -> dict[str, typing.Any]:
+    """SGLang's functions alone: the modules around them want a GPU's packages."""
+    known: dict[str, typing.Any] = {
+        **{name: getattr(typing, name) for name in ("Any", "List", "Optional", "Tuple")},
+        **{"os": os, "glob": glob, "json": json, "fnmatch": fnmatch, "LoadFormat": LoadFormat},
+        "SAFE_WEIGHTS_INDEX_NAME": "model.safetensors.index.json",
+        "get_server_args": lambda: None,
+        "resolving_view": lambda config: config,
+        "envs": SimpleNamespace(SGLANG_SORT_WEIGHT_FILES=SimpleNamespace(get=lambda: -1)),
+        "logger": SimpleNamespace(warning=print, info=print),
+    }
+    found = importlib.util.find_spec("sglang")
+    root = Path(found.origin).parent if found and found.origin else Path()
+    for file, names in (
+        ("model_loader/weight_utils.py", ("filter_duplicate_safetensors_files",)),
+        ("model_loader/weight_utils.py", ("filter_files_not_needed_for_inference",)),
+        ("model_loader/loader.py", ("_prepare_weights",)),
+        ("arg_groups/model_path_hook.py", ("is_mistral_native_format",)),
+    ):
+        tree = ast.parse((root / "srt" / file).read_text(encoding="utf-8"))
+        functions = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef))
+        first = next(each for each in functions if each.name in names)
+        exec(compile(ast.Module([first], []), file, "exec"), known)
+    return known
+
+
+def of_sglang(folder: str, form: str) -> list[str]:
+    known = sglangs()
+    if form == "auto" and known["is_mistral_native_format"](SimpleNamespace(model_path=folder)):
+        form = "mistral"
+    loader = SimpleNamespace(
+        load_config=SimpleNamespace(load_format=form, ignore_patterns=None),
+        _maybe_download_from_modelscope=lambda model, revision: model,
+    )
+    return known["_prepare_weights"](loader, folder, None, True)[1]
+
+
+def main() -> None:
+    ask = {"vllm": of_vllm, "sglang": of_sglang}[sys.argv[1]]
+    said = []
+    for folder, form in json.load(sys.stdin):
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                loaded = ask(folder, form)
+            said.append(sorted(os.path.relpath(file, folder) for file in loaded))
+        except (RuntimeError, FileNotFoundError):
+            said.append(None)
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()
