@@ -124,7 +124,10 @@ def _gguf(checkpoint: Checkpoint, quants: dict[str, tuple[str, ...]], quant: str
             found=f"no {', '.join(missing)}",
             remedy="Name another quantisation, or a revision that has all parts.",
         )
-    return Weights(f"{checkpoint.model}:{found}", checkpoint, sizes[found], engine)
+    # What it sees by is loaded, too.
+    sees = gguf.mmproj(checkpoint.files, quants[found][0])
+    size = sizes[found] + (checkpoint.files[sees] if sees else 0)
+    return Weights(f"{checkpoint.model}:{found}", checkpoint, size, engine)
 
 
 def _fault(checkpoint: Checkpoint, what: str, **more: str) -> RecipeError:

@@ -43,7 +43,7 @@ def _lines(found: Checkpoint) -> list[tuple[str, str]]:
         ("revision", found.revision or "a folder"),
         ("licence", found.licence or "no licence tag"),
         ("weights", _weights(found)),
-        ("left out", weight_files.shown(found.left_out) or "nothing"),
+        ("left out", weight_files.as_text(found.left_out) or "nothing"),
         ("quantisation", found.quantisation or "not stated"),
         ("dtype", found.dtype or "not stated"),
         ("vision", _vision(found)),

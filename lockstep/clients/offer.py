@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from lockstep.fleet.hosts import Host
-from lockstep.fleet.login import typed
+from lockstep.fleet.login import typed_login
 from lockstep.inventory.bound_targets import AUTO, LOOPBACK, BoundTarget
 from lockstep.onhost.core.kind import Kind
 from lockstep.recipes.sizing import serving
@@ -140,5 +140,5 @@ def _tunnel(host: Host) -> str:
     if host.name == "@local":
         return ""
     port = host.plan.settings.gateway.port
-    login = host.plan.settings.login or f"ssh {typed(host.name, host.data)}"
+    login = host.plan.settings.login or f"ssh {typed_login(host.name, host.data)}"
     return f"{login} -N -L {port}:{LOOPBACK}:{port}"

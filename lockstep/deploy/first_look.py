@@ -14,7 +14,7 @@ from lockstep.core.findings import Finding, ordered
 from lockstep.deploy.checked import stand_ins
 from lockstep.deploy.plan import Download
 from lockstep.fleet.hosts import Answer, Host, ask, read
-from lockstep.fleet.login import NO_CONNECTION, known_as, typed
+from lockstep.fleet.login import NO_CONNECTION, known_name, typed_login
 from lockstep.host.intended import Intended
 from lockstep.lock.pins import FilePin, Pins
 from lockstep.preflight import dgx_os, disks, hardware
@@ -114,7 +114,7 @@ def _what(host: Host, facts: dict[str, Any]) -> str:
 
 
 def _no_login(host: Host, answer: Answer) -> Finding:
-    at, to = known_as(host.name, host.data), typed(host.name, host.data)
+    at, to = known_name(host.name, host.data), typed_login(host.name, host.data)
     for part, message, remedy in _SSH:
         if part in answer.err:
             return _error(NO_LOGIN, host, message, remedy.format(at=at, to=to))
@@ -123,7 +123,7 @@ def _no_login(host: Host, answer: Answer) -> Finding:
 
 def _no_sudo(host: Host) -> Finding:
     user = host.data.get("ssh_user") or "ACCOUNT"
-    there = f"ssh -t {typed(host.name, host.data)} " if host.login.words else ""
+    there = f"ssh -t {typed_login(host.name, host.data)} " if host.login.words else ""
     remedy = (
         f"`{there}sudo visudo -f /etc/sudoers.d/90-deploy`, with the line "
         f"`{user} ALL=(ALL) NOPASSWD: ALL`."

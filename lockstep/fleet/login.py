@@ -74,14 +74,14 @@ def login(name: str, data: Mapping[str, Any]) -> Login:
     return Login(name, ("ssh", *flags, "--", address(name, data)))
 
 
-def typed(name: str, data: Mapping[str, Any]) -> str:
+def typed_login(name: str, data: Mapping[str, Any]) -> str:
     """What a person types after `ssh`: an address of IPv6 has no brackets there."""
     port, user = data.get("ssh_port"), data.get("ssh_user")
     option = f"-p {port} " if port else ""
     return f"{option}{user}@{address(name, data)}" if user else f"{option}{address(name, data)}"
 
 
-def known_as(name: str, data: Mapping[str, Any]) -> str:
+def known_name(name: str, data: Mapping[str, Any]) -> str:
     """What known_hosts calls a host (sshd(8)): with a port of its own in brackets."""
     port = int(data.get("ssh_port") or 22)
     return address(name, data) if port == 22 else f"'[{address(name, data)}]:{port}'"

@@ -108,8 +108,8 @@ class ModelWanted:
         id: Name of the repository.
         revision: Branch, tag or commit.
         files: Files that are needed, as `gguf.chosen` takes them.
-        formats: In which formats engines look for its weights, as `weight_files.needed` takes them;
-            nothing here and in `files`: all of it is needed.
+        formats: In which formats engines look for its weights, as `weight_files.needed_files`
+            takes them; nothing here and in `files`: all of it is needed.
         experts: Whether its configuration must say if it is a mixture of experts, because the
             recipe does not.
     """

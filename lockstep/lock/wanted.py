@@ -102,16 +102,16 @@ def _files(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
         )
     if not recipe.quant:
         return ()
-    return (gguf.MARK + recipe.quant, *sees_by(recipe, argv))
+    return (gguf.MARK + recipe.quant, *mmproj_of(recipe, argv))
 
 
-def sees_by(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
+def mmproj_of(recipe: Recipe, argv: Sequence[str]) -> tuple[str, ...]:
     """What a GGUF model reads images by, as `gguf.chosen` takes it; () for nothing."""
     engine, vision = engine_of(recipe), recipe.lockstep.vision
     named = engine.value(argv, "mmproj") or ""
     if vision is False or named.startswith("/") or not engine.looks_for_mmproj(argv):
         return ()
-    return (named or (gguf.SEES if vision else gguf.MAY_SEE),)
+    return (named or (gguf.MMPROJ if vision else gguf.OPTIONAL_MMPROJ),)
 
 
 def _both(earlier: Item, later: Item, host: str) -> Item:

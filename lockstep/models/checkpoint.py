@@ -162,15 +162,17 @@ def _weights(
         listed = (_json(read, files, model, name) or {}).get("weight_map")
         return set(listed.values()) if isinstance(listed, dict) else ()
 
-    loaded = () if quant else weight_files.loaded(files, _FORMAT, index)
+    loaded = () if quant else weight_files.weights_of(files, _FORMAT, index)
     if loaded:
-        return loaded, weight_files.left_out(files, weight_files.needed(files, [_FORMAT], index))
+        return loaded, weight_files.sizes_left_out(
+            files, weight_files.needed_files(files, [_FORMAT], index)
+        )
     if not quant and len(quants) != 1:
         return (), {}
     asked = gguf.MARK + (quant or next(iter(quants)))
-    chosen = gguf.chosen(list(files), (asked, gguf.MAY_SEE))
+    chosen = gguf.chosen(list(files), (asked, gguf.OPTIONAL_MMPROJ))
     kept = {name for found in chosen.values() for name in found}
-    return chosen[asked], gguf.left_out(files, kept)
+    return chosen[asked], gguf.sizes_left_out(files, kept)
 
 
 def _types(config: Mapping[str, Any]) -> tuple[str, ...]:

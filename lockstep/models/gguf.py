@@ -29,9 +29,9 @@ _OTHER = ("ssm.", "shortconv.", "wkv.", "attention.kv_lora_rank", "attention.sli
 #: Before the name of a quantisation, where a list of files would name one.
 MARK = ":"
 #: What sees, beside the quantisations in such a list: it must be there; it may be.
-SEES, MAY_SEE = f"{MARK}mmproj", f"{MARK}mmproj?"
+MMPROJ, OPTIONAL_MMPROJ = f"{MARK}mmproj", f"{MARK}mmproj?"
 #: What of a list may be absent.
-OPTIONAL = (MAY_SEE,)
+OPTIONAL = (OPTIONAL_MMPROJ,)
 _QUANT = re.compile(
     r"(?<![^-./])(?:UD-)?(?:I?Q\d\w*|TQ\d\w*|MXFP4\w*|BF16|FP?16|FP?32)$", re.IGNORECASE
 )
@@ -113,7 +113,7 @@ def _named(whole: str) -> str:
 
 def is_quantisation(asked: str) -> bool:
     """Whether a thing that was asked for is a quantisation."""
-    return asked.startswith(MARK) and asked not in (SEES, MAY_SEE)
+    return asked.startswith(MARK) and asked not in (MMPROJ, OPTIONAL_MMPROJ)
 
 
 def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -126,14 +126,14 @@ def chosen(names: Sequence[str], asked: Iterable[str]) -> dict[str, tuple[str, .
     found = {each: files_of(names, each[len(MARK) :]) for each in quants}
     sees = {mmproj(names, files[0]) for files in found.values() if files}
     for each in asked:
-        if each in (SEES, MAY_SEE):
+        if each in (MMPROJ, OPTIONAL_MMPROJ):
             found[each] = tuple(sorted(name for name in sees if name))
         elif each not in found:
             found[each] = tuple(name for name in names if fnmatchcase(name, each) or name == each)
     return found
 
 
-def left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
+def sizes_left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
     """Bytes of the GGUF files that are not ``kept``, in all: their names say nothing more."""
     others = [size for name, size in files.items() if _PART.search(name) and name not in kept]
     return {"other GGUF files": sum(others)} if others else {}

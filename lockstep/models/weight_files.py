@@ -26,7 +26,7 @@ _OF_TRAINING = ("training_args.bin", "optimizer.bin", "optimizer.pt", "scheduler
 # audio encoders, of Cosmos and of a DSpark draft.
 _BY_NAME = ("sparse_linear.pt", "colbert_linear.pt", "mask_embedding.pt", "joint_head.safetensors")
 _FOLDERS = re.compile(
-    r"\d+_\w+|adapters/[^/]+|whisper-large-v3|speech_tokenizer|transformer|vision_encoder|dspark|vit"
+    r"\d+_\w+|adapters/[^/]+|whisper-large-v3|speech_tokenizer|transformer|vision_encoder|dspark"
 )
 # A pattern that only tells a format → what is loaded of it.
 _WHOLE = {"model*.safetensors": "*.safetensors"}
@@ -38,7 +38,7 @@ _USED = (".py", ".jinja")
 Index = Callable[[str], Collection[str] | None]
 
 
-def needed(names: Collection[str], formats: Iterable[str], index: Index) -> set[str]:
+def needed_files(names: Collection[str], formats: Iterable[str], index: Index) -> set[str]:
     """The files of a repository that engines read: all but weights in formats that none loads.
 
     Args:
@@ -51,7 +51,7 @@ def needed(names: Collection[str], formats: Iterable[str], index: Index) -> set[
     """
     taken: set[str] = set()
     for each in formats:
-        weights = loaded(names, each, index)
+        weights = weights_of(names, each, index)
         if not weights:
             return set(names)
         taken |= weights
@@ -64,8 +64,11 @@ def needed(names: Collection[str], formats: Iterable[str], index: Index) -> set[
     }
 
 
-def loaded(names: Collection[str], form: str, index: Index) -> set[str]:
-    """The weight files that an engine loads by one format's patterns; arguments as for `needed`."""
+def weights_of(names: Collection[str], form: str, index: Index) -> set[str]:
+    """The weight files that an engine loads by the patterns of one format.
+
+    Arguments as for `needed_files`.
+    """
     folders: dict[str, list[str]] = {}
     for name in sorted(names):
         folder, _, file = name.rpartition("/")
@@ -86,7 +89,7 @@ def _like(pattern: str, names: Iterable[str]) -> list[str]:
     return [name for name in names if fnmatchcase(name.rpartition("/")[2], pattern)]
 
 
-def left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
+def sizes_left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
     """Bytes of the files that are not ``kept``, by their top folder ("original/") or name."""
     found: dict[str, int] = {}
     for name, size in sorted(files.items()):
@@ -96,7 +99,7 @@ def left_out(files: Mapping[str, int], kept: Collection[str]) -> dict[str, int]:
     return found
 
 
-def shown(left_out: Mapping[str, int]) -> str:
+def as_text(left_out: Mapping[str, int]) -> str:
     """What is left out in one line, the largest first; "" for nothing."""
     largest = sorted(left_out.items(), key=lambda item: -item[1])
     return ", ".join(f"{place} {size / 1e9:.1f} GB" for place, size in largest)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lockstep.inventory.settings import Settings
 from lockstep.lock.pins import Pins, held
-from lockstep.lock.wanted import sees_by
+from lockstep.lock.wanted import mmproj_of
 from lockstep.models import gguf
 from lockstep.onhost.weights import weights_spec
 from lockstep.recipes.placeholders import engine_of
@@ -29,7 +29,7 @@ def weight_overrides(
         pin, given = held(pins.models, recipe.repository), engine_of(recipe).weights
         if given == "file":
             names = [file.path for file in pin.files]
-            asked = (gguf.MARK + recipe.quant, *sees_by(recipe, argv))
+            asked = (gguf.MARK + recipe.quant, *mmproj_of(recipe, argv))
             keys, folder = ("model", "mmproj"), model_path(settings, recipe, pin.commit)
             for key, found in zip(keys, gguf.chosen(names, asked).values(), strict=False):
                 overrides |= {key: f"{folder}/{found[0]}"} if found else {}

@@ -51,7 +51,7 @@ def print_recipe(
     for name, pin in pins.items():
         _pair("fetched", f"{name}, {pin.size / 1e9:.1f} GB in {len(pin.files)} files")
         if pin.left_out:
-            indented(f"left out: {weight_files.shown(pin.left_out)}", 11)
+            indented(f"left out: {weight_files.as_text(pin.left_out)}", 11)
     if argv and not pins and not item.model.startswith("/"):
         _pair("fetched", f"not locked here; see `lockstep model inspect {item.model}`")
     if answer:

@@ -219,7 +219,7 @@ def _pinned(
             where=item.id,
             found=f"{len(files)} files at {item.revision}",
             remedy="Set lockstep.vision to false, or name a repository with an mmproj file."
-            if absent == [gguf.SEES]
+            if absent == [gguf.MMPROJ]
             else "Correct the file names or the revision in the recipe.",
         )
     parts = [part for found in chosen.values() for part in gguf.missing_parts(found)]
@@ -232,7 +232,7 @@ def _pinned(
         )
     needed = {path for found in chosen.values() for path in found}
     if item.formats:
-        needed |= weight_files.needed(sizes, item.formats, index)
+        needed |= weight_files.needed_files(sizes, item.formats, index)
     partial = bool(item.files or item.formats)
     return ModelPin(
         item.revision,
@@ -247,8 +247,8 @@ def _pinned(
 def _left_out(item: ModelWanted, sizes: dict[str, int], needed: set[str]) -> dict[str, int]:
     """What no engine loads; nothing where files are borrowed alone."""
     if item.formats:
-        return weight_files.left_out(sizes, needed)
-    return gguf.left_out(sizes, needed) if any(map(gguf.is_quantisation, item.files)) else {}
+        return weight_files.sizes_left_out(sizes, needed)
+    return gguf.sizes_left_out(sizes, needed) if any(map(gguf.is_quantisation, item.files)) else {}
 
 
 def _strange(item: ModelWanted, answer: Answer, found: str) -> ResolveError:

@@ -102,7 +102,7 @@ class Application:
                 await send({"type": "http.response.start", "status": 204, "headers": allowed})
                 await send(answers.part(more=False))
                 return
-            send = self._pages.sending(scope, send)
+            send = self._pages.with_headers(scope, send)
             if scope["path"] not in FREE:
                 state["caller"] = self.access.caller(door, headers)
             # Starlette gives its own refusals back as exceptions then.

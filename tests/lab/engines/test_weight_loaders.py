@@ -48,7 +48,7 @@ class Layout:
     def kept(self, engine: str) -> set[str]:
         argv = ("serve", "--load-format", self.form)
         form = weight_files.OR.join(ENGINES[engine].weight_patterns(argv, "org/name"))
-        return weight_files.needed(self.names, [form], lambda name: self.listed[name])
+        return weight_files.needed_files(self.names, [form], lambda name: self.listed[name])
 
     def write(self, folder: Path, names: set[str]) -> str:
         for name in names:

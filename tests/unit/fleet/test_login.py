@@ -13,7 +13,7 @@ import pytest
 from lab.core.state import hosts, open_lab
 from lab.host import connection
 from lab.host.machine import login_command
-from lockstep.fleet.login import ALIVE, known_as, login, typed
+from lockstep.fleet.login import ALIVE, known_name, login, typed_login
 from lockstep.tasks import connection as of_pyinfra
 
 WITHIN_S = 45
@@ -95,4 +95,4 @@ def test_a_system_without_one_of_these_limits_keeps_the_others(
 def test_what_a_person_types_after_ssh_has_the_port_and_no_brackets(
     name: str, data: dict[str, object], to: str, known: str
 ) -> None:
-    assert (typed(name, data), known_as(name, data)) == (to, known)
+    assert (typed_login(name, data), known_name(name, data)) == (to, known)

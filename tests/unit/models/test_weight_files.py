@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.models.weight_files import left_out, needed, shown
+from lockstep.models.weight_files import as_text, needed_files, sizes_left_out
 from lockstep.onhost.engines.sglang import ENGINE as SGLANG
 from lockstep.onhost.engines.vllm import ENGINE as VLLM
 
@@ -82,23 +82,23 @@ def test_what_the_loader_takes_is_needed_and_no_copy(engine, argv, kept, copies)
     files = BESIDE | kept | copies
     form = " or ".join(engine.weight_patterns(argv.split(), "org/name"))
     listed = {"listed.safetensors", "mtp.safetensors", *SHARDS}
-    found = needed(files, [form], lambda name: listed if name.startswith("model") else None)
+    found = needed_files(files, [form], lambda name: listed if name.startswith("model") else None)
     assert found == {*BESIDE, *kept}
-    assert sum(left_out(files, found).values()) == sum(copies.values())
+    assert sum(sizes_left_out(files, found).values()) == sum(copies.values())
 
 
 def test_two_engines_of_one_repository_have_both_their_formats() -> None:
     files = SHARDS | NATIVE | {"pytorch_model.bin": 1}
     forms = [" or ".join(each.weight_patterns((), "org/name")) for each in (VLLM, SGLANG)]
-    assert needed(files, forms, lambda _: None) == {*SHARDS, *NATIVE}
+    assert needed_files(files, forms, lambda _: None) == {*SHARDS, *NATIVE}
 
 
 def test_a_repository_of_which_nothing_is_loaded_is_taken_whole() -> None:
-    assert needed({"model.onnx": 1, "a/b.pth": 1}, ["*.safetensors"], lambda _: None) == {
+    assert needed_files({"model.onnx": 1, "a/b.pth": 1}, ["*.safetensors"], lambda _: None) == {
         *("model.onnx", "a/b.pth")
     }
 
 
 def test_what_is_left_out_is_said_by_folder_the_largest_first() -> None:
     files = {"original/a": 10**9, "original/b": 10**9, "x.bin": 3 * 10**9, "config.json": 1}
-    assert shown(left_out(files, {"config.json"})) == "x.bin 3.0 GB, original/ 2.0 GB"
+    assert as_text(sizes_left_out(files, {"config.json"})) == "x.bin 3.0 GB, original/ 2.0 GB"

@@ -41,7 +41,7 @@ class CrossOrigin:
             (b"access-control-max-age", str(REMEMBERED_S).encode()),
         ]
 
-    def sending(self, scope: Message, send: Send) -> Send:
+    def with_headers(self, scope: Message, send: Send) -> Send:
         """``send`` with the headers of this origin, and none that an engine sends of its own."""
         origin = dict(scope["headers"]).get(b"origin")
 

@@ -293,7 +293,7 @@ def test_gguf_of_one_quantisation(hub: Hub) -> None:
     assert (recipe.runtime, recipe.lockstep.vision) == ("llama-cpp", True)
     assert serve_command(recipe)[:3] == ("llama-server", "-hf", "org/x-GGUF:Q4_K_M")
     assert "--ctx-size 40960" in " ".join(serve_command(recipe))
-    assert "weights 5.0 GB, gguf" in said and "unknown" not in said
+    assert "weights 6.0 GB, gguf" in said and "unknown" not in said
     own = recipe.lockstep.checkpoint
     assert own is not None and own.architecture is not None
     assert own.architecture.layers[0].kv_heads == 8
@@ -304,7 +304,7 @@ def test_gguf_of_unknown_layers_gets_a_short_context(hub: Hub) -> None:
     said = run("new", "org/x-GGUF:UD-IQ2_M")
     recipe = written("x-gguf-ud-iq2-m")
     assert recipe.defaults["max_model_len"] == 8192
-    assert "unknown: the memory of a context" in said and "weights 2.0 GB" in said
+    assert "unknown: the memory of a context" in said and "weights 3.0 GB" in said
 
 
 def test_gguf_without_one_of_its_parts_is_refused_and_names_it(hub: Hub) -> None:

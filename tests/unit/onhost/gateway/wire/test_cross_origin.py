@@ -62,7 +62,7 @@ def test_an_answer_says_the_origin_that_is_listed_and_nothing_of_the_engines(
 
     own = [(b"Access-Control-Allow-Origin", b"*"), (b"access-control-allow-credentials", b"true")]
     start = {"type": "http.response.start", "status": 200, "headers": [*own, (b"a", b"b")]}
-    send = pages.sending(scope("POST", (b"origin", origin)), keep)
+    send = pages.with_headers(scope("POST", (b"origin", origin)), keep)
     asyncio.run(send(start))  # type: ignore[arg-type]
     found = dict(sent[0]["headers"])
     assert found.pop(b"a") == b"b"
