@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
-from lockstep.models import gguf
+from lockstep.models import chat_template, gguf
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, experts, from_config
+from lockstep.onhost.core.kind import TemplateShape
 
 # A weight index names every tensor: about 127,000 lines for the largest in the catalogue.
 LARGEST_JSON = 64 * 2**20
@@ -29,6 +30,13 @@ _SETS = (
     re.compile(r".*\.(safetensors|gguf|bin|pt|pth)"),
 )
 _TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
+_TEKKEN = "tekken.json"
+# What mistral_common refuses, the library of Mistral's tokenizer: it joins messages of one role by
+# itself (`_validate_message_order` of 1.8, read 2026-11).
+_OF_MISTRAL_COMMON: tuple[TemplateShape, ...] = (
+    *("user_after_tool", "late_system"),
+    *("developer", "tool_picture"),
+)
 _NEEDED = ("config.json", "tokenizer.json")
 # Where vision towers and prediction heads live, as the families of the catalogue name them.
 VISION = re.compile(
@@ -65,8 +73,8 @@ class Checkpoint:
         licence: The licence tag.
         types: `model_type` of its configuration, that of its language model first.
         experts: What its configuration says of a mixture of experts.
-        template: Whether its chat template takes two messages of one role in a row ("free") or
-            refuses them ("alternating"); "none": it has no chat template.
+        template: Whether it says how it is talked to, by a chat template or Mistral's tokenizer.
+        refused_shapes: Shapes of a conversation that this refuses; None: it cannot be told.
         architecture: Shapes that decide the KV cache.
         architecture_unknown: Why there are none.
     """
@@ -85,7 +93,8 @@ class Checkpoint:
     licence: str | None
     types: tuple[str, ...]
     experts: Literal["none", "plain", "quantised"] | None
-    template: Literal["none", "free", "alternating"]
+    template: bool
+    refused_shapes: tuple[TemplateShape, ...] | None
     architecture: Architecture | None
     architecture_unknown: str | None
 
@@ -105,6 +114,7 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
     names = _tensor_names(index) or _header_names(read, files)
     shaping = config or _of_gguf(read, files)
     shapes, why = _shapes(shaping, model)
+    template = _template(read, files, model)
     return Checkpoint(
         model=model,
         revision=revision,
@@ -122,7 +132,12 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
         licence=_readme_licence(_whole(read, files, "README.md") or b""),
         types=_types(config or {}),
         experts=None if shaping is None else experts(shaping),
-        template=_template(read, files, model),
+        template=template is not None or _TEKKEN in files,
+        refused_shapes=chat_template.refused_shapes(template)
+        if template is not None
+        else _OF_MISTRAL_COMMON
+        if _TEKKEN in files
+        else None,
         architecture=shapes,
         architecture_unknown=why,
     )
@@ -140,18 +155,20 @@ def _types(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
 
 
-def _template(
-    read: Read, files: Mapping[str, int], model: str
-) -> Literal["none", "free", "alternating"]:
-    """By the words with which templates refuse; Mistral's own tokenizer needs no template."""
+def _template(read: Read, files: Mapping[str, int], model: str) -> str | None:
+    """Its chat template; None where it has none."""
     for name in _TEMPLATES:
         if name.endswith(".jinja"):
-            text = (_whole(read, files, name) or b"").decode("utf-8", "replace")
+            found: Any = (_whole(read, files, name) or b"").decode("utf-8", "replace")
         else:
-            text = json.dumps((_json(read, files, model, name) or {}).get("chat_template") or "")
-        if text.strip('"'):
-            return "alternating" if re.search(r"\balternat(?:e|ing)\b", text) else "free"
-    return "free" if "tekken.json" in files else "none"
+            found = (_json(read, files, model, name) or {}).get("chat_template")
+        if isinstance(found, list):
+            # Several with names, as transformers before 4.53 keeps them.
+            named = [each for each in found if isinstance(each, Mapping)]
+            found = next((e.get("template") for e in named if e.get("name") == "default"), None)
+        if isinstance(found, str) and found:
+            return found
+    return None
 
 
 def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:

@@ -19,6 +19,7 @@ from lockstep.core.errors import LockstepError, RecipeError, gather_faults, rais
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
 from lockstep.onhost.core import schema
+from lockstep.onhost.core.kind import Shape
 from lockstep.onhost.core.schema import LINES, Refusal, Rule, between, like, one_of
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.block import LockstepBlock
@@ -137,9 +138,10 @@ class Recipe:
         return bool(self.container)
 
     @property
-    def refuses_roles(self) -> bool:
-        """True: two messages of one role in a row are answered with HTTP 400 by the engine."""
-        return self.lockstep.merges_roles is False
+    def refused_shapes(self) -> tuple[Shape, ...]:
+        """Shapes of a conversation that template or engine answer with HTTP 400."""
+        engine = self.engine.refused_shapes if self.engine else ()
+        return (*(self.lockstep.refused_shapes or ()), *engine)
 
     def fault(self, what: str, **more: str) -> RecipeError:
         """An error about this recipe; ``more`` is what `LockstepError` takes beside."""

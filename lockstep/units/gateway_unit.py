@@ -151,7 +151,7 @@ def configured(
         models={
             variant.name: configuration.Model(
                 aliases=variant.target.data.aliases if variant.name == variant.target.name else (),
-                merge_roles=variant.recipe.refuses_roles,
+                evens=variant.recipe.refused_shapes,
                 context=variant.context,
             )
             for variant in variants

@@ -17,6 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config, errors
+from lockstep.onhost.core.kind import Shape
 from lockstep.onhost.gateway import ask, swap
 from lockstep.onhost.gateway.access import KEY_HEADERS, Access, Caller, is_loopback
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, Gateway
@@ -38,7 +39,8 @@ MODEL_PATHS = (
     *("/v1/messages", "/v1/messages/count_tokens", "/v1/rerank", "/rerank", "/v2/rerank"),
     *("/tokenize", "/detokenize"),
 )
-CHAT = "/v1/chat/completions"
+#: Header of an answer: what was evened out of its request.
+EVENED = b"x-lockstep-evened"
 FREE = ("/", "/health", "/root.crt")  #: Paths without any fact, which answer without a key.
 #: When a cold target is worth asking again, seconds: a quick switch.
 COLD_RETRY_S = 60
@@ -215,8 +217,9 @@ class Application:
                 serving = self.hot.serves(target)
                 if serving is None:
                     raise Refused(503, f"{target} has just ended", "down", _DOWN_RETRY_S)
-                merge = path == CHAT and self.gateway.model(serving.name).merge_roles
-                content = document.rewritten(serving.model, merge)
+                shapes = self.gateway.model(serving.name).evens
+                content, met = document.rewritten(serving.model, path, shapes)
+                self._evened(answer, serving.name, met)
                 # Comments cannot be put into a stream that is compressed.
                 but = (b"accept-encoding",) if streams else ()
                 headers = _headers(scope, *KEY_HEADERS, *but)
@@ -305,7 +308,9 @@ class Application:
         content: Content = None
         reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
         if reads and b"content-encoding" not in named:
-            content = self._judged(await body.whole(self._most), scope["path"], serving.name)
+            whole = await body.whole(self._most)
+            content, met = self._judged(whole, scope["path"], serving.name)
+            self._evened(answer, serving.name, met)
             headers = _headers(scope, *dropped)
         elif named & {b"content-length", b"transfer-encoding"}:
             content = body.chunks()
@@ -313,15 +318,21 @@ class Application:
             body.nothing_expected()
         await self._to_engine(answer, scope, serving, headers, content)
 
-    def _judged(self, body: bytes, path: str, target: str) -> bytes:
+    def _judged(self, body: bytes, path: str, target: str) -> tuple[bytes, list[Shape]]:
         """A body for a target's own port: what is no JSON object is the engine's to judge."""
         try:
             document = incoming.Document(body)
         except Refused:
-            return body
+            return body, []
         refusals.check(document.read(incoming.Asked))
-        merge = path == CHAT and self.gateway.model(target).merge_roles
-        return document.rewritten(None, merge) if merge else body
+        content, met = document.rewritten(None, path, self.gateway.model(target).evens)
+        return content if met else body, met
+
+    def _evened(self, answer: Answer, model: str, met: list[Shape]) -> None:
+        """Count what was evened out of a request, and say it to its client."""
+        if met:
+            self.counts.evened(model, met)
+            answer.headers = [(EVENED, ",".join(met).encode())]
 
     @contextlib.contextmanager
     def _place(self, scope: Message, receive: Receive) -> Iterator[Body]:

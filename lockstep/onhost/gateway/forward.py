@@ -84,6 +84,8 @@ class Answer:
         self._send = send
         self._api = api
         self._keepalive_s = keepalive_s
+        #: What the gateway says in the head, beside the engine's own.
+        self.headers: Headers = []
         #: Whether the client has the answer's head.
         self.started = False
         #: Told when the model's answer begins.
@@ -132,7 +134,7 @@ class Answer:
         if self.started and not events:
             raise await _error(answer, chunks)
         if not self.started:
-            headers = end_to_end(answer.headers.raw)
+            headers = end_to_end(answer.headers.raw) + self.headers
             start = {"type": "http.response.start", "status": answer.status_code}
             await self._send({**start, "headers": headers})
             self.started = True
@@ -164,7 +166,7 @@ class Answer:
         if not self.started:
             self.started = True
             start = {"type": "http.response.start", "status": 200}
-            await self._send({**start, "headers": answers.EVENT_STREAM})
+            await self._send({**start, "headers": answers.EVENT_STREAM + self.headers})
 
 
 async def _error(answer: httpx2.Response, chunks: AsyncIterator[bytes]) -> Refused:

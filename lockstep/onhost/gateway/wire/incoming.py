@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypeVar
 
 import pydantic
 
-from lockstep.onhost.gateway.wire import json_object, merge_roles
+from lockstep.onhost.core.kind import Shape
+from lockstep.onhost.gateway.wire import even_out, json_object
 from lockstep.onhost.gateway.wire.answers import Refused
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -81,18 +83,28 @@ class Document:
             )
             raise Refused(400, said, "json") from error
 
-    def rewritten(self, model: str | None, merge: bool) -> bytes:
-        """The body with another model's name, or its messages merged; every other byte as it was.
+    def rewritten(
+        self, model: str | None, path: str, shapes: Collection[Shape]
+    ) -> tuple[bytes, list[Shape]]:
+        """The body with another model's name and shapes evened out; every other byte as it was.
 
-        `model`: None, and its own stays. `merge`: messages of one role in a row become one.
+        Args:
+            model: The name; None, and its own stays.
+            path: Where the request goes, which tells the form of its conversation.
+            shapes: What is evened out.
+
+        Returns:
+            The body, and the shapes that were there.
         """
         new: dict[str, Any] = {}
+        met: list[Shape] = []
         if model is not None and self.members["model"].value != model:
             new["model"] = model
-        if merge:
-            new |= merge_roles.merged_messages(self.members) or {}
+        if shapes and path in even_out.PATHS:
+            values, met = even_out.evened(path, self.members, shapes)
+            new |= values
         try:
-            return json_object.replaced(self.text, self.members, new).encode()
+            return json_object.replaced(self.text, self.members, new).encode(), met
         except (ValueError, RecursionError) as error:
             # A text may end in the middle of a character, and a number may be none.
             raise Refused(400, "the body has values that JSON has no form for", "json") from error

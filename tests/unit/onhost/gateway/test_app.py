@@ -93,15 +93,25 @@ def test_the_last_model_of_several_counts_as_for_the_engine(spark: Spark) -> Non
     assert json.loads(spark.accept().asked().body)["model"] == "Qwen/Q"
 
 
-def test_roles_are_merged_where_the_recipe_says_so(spark: Spark) -> None:
+def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "qwen", "messages": TWO}))
     assert json.loads(spark.accept().asked().body)["messages"] == TWO
     hot(spark, "mistral")
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": TWO}))
-    sent = json.loads(spark.accept("mistral").asked().body)
-    assert sent["messages"] == [{"role": "user", "content": "a\n\nb"}]
+    wire = spark.accept("mistral")
+    assert json.loads(wire.asked().body)["messages"] == [{"role": "user", "content": "a\n\nb"}]
+    wire.send(OK)
+    assert client.getresponse().getheader("x-lockstep-evened") == "same_role"
+    items = [{"type": "message", **message} for message in TWO]
+    for path, body in (("/v1/responses", {"input": items}), ("/v1/messages", {"messages": TWO})):
+        client = spark.client()
+        client.request("POST", path, json.dumps({"model": "mistral", "tools": [], **body}))
+        sent = json.loads(spark.accept("mistral").asked().body)
+        assert len(sent[next(iter(body))]) == 1 and "tools" not in sent
+    metrics = ask(spark, "GET", "/metrics")[1]
+    assert b'lockstep_gateway_evened_total{model="mistral",shape="empty_tools"} 2' in metrics
 
 
 def test_a_fallback_answers_for_its_target_and_not_the_other_way_round(spark: Spark) -> None:
