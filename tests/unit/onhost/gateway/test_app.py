@@ -114,6 +114,45 @@ def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
     assert b'lockstep_gateway_evened_total{model="mistral",shape="empty_tools"} 2' in metrics
 
 
+# What Java's HttpClient sends first over plain HTTP.
+UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAEAAEAAAAI\r\nupgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("piece", [1, 150, 10_000])
+def test_an_offer_of_another_protocol_is_ignored(spark: Spark, piece: int, chunked: bool) -> None:
+    body = b'{"model": "qwen", "messages": []}'
+    framed = b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    if chunked:
+        framed = (
+            b"transfer-encoding: chunked\r\n\r\n" + chunk(body[:9]) + chunk(body[9:]) + chunk(b"")
+        )
+    request = f"POST {CHAT}?a HTTP/1.1\r\nhost: localhost\r\n".encode() + UPGRADE + framed
+    # The next one in line offers it again, and a last one does not.
+    plain = request.replace(UPGRADE, b"connection: close\r\n")
+    everything = request * 2 + plain
+    with spark.raw() as client:
+        for at in range(0, len(everything), piece):
+            client.sendall(everything[at : at + piece])
+        for _ in range(3):
+            wire = spark.accept()
+            asked = wire.asked()
+            assert asked.line == f"POST {CHAT}?a HTTP/1.1"
+            assert json.loads(asked.body) == {"model": "Qwen/Q", "messages": []}
+            assert not any(asked.get(name) for name in ("upgrade", "http2-settings"))
+            wire.send(OK)
+        answer = b""
+        while more := client.recv(65536):
+            answer += more
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
+
+
+def test_a_websocket_is_refused(spark: Spark) -> None:
+    offer = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    assert ask(spark, "GET", "/v1/responses", headers=offer)[0].status == 405
+    assert ask(spark, "GET", "/v1/models", headers=offer)[0].status == 200
+
+
 def test_a_fallback_answers_for_its_target_and_not_the_other_way_round(spark: Spark) -> None:
     hot(spark, "safe")
     found = json.loads(ask(spark, "GET", "/v1/models/mistral")[1])["lockstep"]
