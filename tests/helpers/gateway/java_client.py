@@ -1,6 +1,6 @@
 """Java's own HttpClient through a gateway of this machine, which it offers HTTP/2 first.
 
-    python tests/proofs/java_client.py
+    python tests/helpers/gateway/java_client.py
 
 Needs a JDK (`apt install default-jdk-headless`). Exit code 0 where each request was answered.
 """
@@ -13,8 +13,8 @@ import tempfile
 import threading
 from pathlib import Path
 
-HELPERS = Path(__file__).resolve().parents[1] / "helpers"
-sys.path[:0] = [str(HELPERS), *map(str, HELPERS.iterdir())]
+HELPERS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(HELPERS), str(HELPERS / "onhost")]
 
 from gateway_process import CHAT, running  # noqa: E402
 
