@@ -216,12 +216,13 @@ def _block(draft: Draft) -> Iterator[str]:
         by = "its mmproj file" if checkpoint.vision_tensors is None else "the names of its tensors"
         yield f"  # By {by if known is None else 'catalogue/models.yaml'}."
         yield f"  vision: {_scalar(checkpoint.sees if known is None else known)}"
-    if checkpoint.template == "alternating":
-        yield "  # Its chat template refuses two messages of one role in a row."
-        yield "  merges_roles: false"
-    elif nearest and nearest.lockstep.merges_roles is not None:
+    shapes = checkpoint.refused_shapes
+    if shapes is not None:
+        yield "  # By rendering its chat template. The gateway evens them out."
+    elif nearest and (shapes := nearest.lockstep.refused_shapes) is not None:
         yield f"  # Of recipe {nearest.name}."
-        yield f"  merges_roles: {_scalar(nearest.lockstep.merges_roles)}"
+    if shapes is not None:
+        yield f"  refused_shapes: [{', '.join(shapes)}]"
     if checkpoint.licence and checkpoint.licence != "other":
         yield f"  licence: {_scalar(canonical(checkpoint.licence) or checkpoint.licence)}"
         yield f"  licence_source: {_scalar(f'tag of {weights.at}, read {draft.today}')}"

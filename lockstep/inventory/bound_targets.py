@@ -114,7 +114,7 @@ class BoundTarget:
 
     @property
     def door(self) -> bool:
-        """Whether the gateway has the port of the API: it merges roles, or asks for the key."""
+        """Whether the gateway has the port of the API: it joins roles, or asks for the key."""
         return self.answers and (self.open or any(each.refuses_roles for each in self.recipes))
 
     @property

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
-from lockstep.models import gguf, weight_files
+from lockstep.models import chat_template, gguf, weight_files
 from lockstep.models.architecture import Architecture, ArchitectureUnknown, experts, from_config
+from lockstep.onhost.core.kind import TemplateShape
 from lockstep.onhost.engines import ENGINES
 
 # A weight index names every tensor: about 127,000 lines for the largest in the catalogue.
@@ -25,7 +26,6 @@ _CONFIGS = ("config.json", "params.json")
 _FORMAT = weight_files.OR.join(
     next(engine for engine in ENGINES.values() if engine.usual).weight_patterns((), "")
 )
-_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
 _NEEDED = ("config.json", "tokenizer.json")
 # Where vision towers and prediction heads live, as the families of the catalogue name them.
 VISION = re.compile(
@@ -65,8 +65,8 @@ class Checkpoint:
         licence: The licence tag.
         types: `model_type` of its configuration, that of its language model first.
         experts: What its configuration says of a mixture of experts.
-        template: Whether its chat template takes two messages of one role in a row ("free") or
-            refuses them ("alternating"); "none": it has no chat template.
+        template: Whether it says how it is talked to, by a chat template or Mistral's tokenizer.
+        refused_shapes: Shapes of a conversation that this refuses; None: it cannot be told.
         architecture: Shapes that decide the KV cache.
         architecture_unknown: Why there are none.
     """
@@ -87,7 +87,8 @@ class Checkpoint:
     licence: str | None
     types: tuple[str, ...]
     experts: Literal["none", "plain", "quantised"] | None
-    template: Literal["none", "free", "alternating"]
+    template: bool
+    refused_shapes: tuple[TemplateShape, ...] | None
     architecture: Architecture | None
     architecture_unknown: str | None
 
@@ -124,6 +125,7 @@ def describe(
     shapes, why = _shapes(shaping, model)
     quants = gguf.quantisations(files)
     weights, left_out = _weights(read, files, model, quant, quants)
+    template, refused = chat_template.of_repository(lambda name: _whole(read, files, name))
     return Checkpoint(
         model=model,
         revision=revision,
@@ -143,7 +145,8 @@ def describe(
         licence=_readme_licence(_whole(read, files, "README.md") or b""),
         types=_types(config or {}),
         experts=None if shaping is None else experts(shaping),
-        template=_template(read, files, model),
+        template=template,
+        refused_shapes=refused,
         architecture=shapes,
         architecture_unknown=why,
     )
@@ -179,20 +182,6 @@ def _types(config: Mapping[str, Any]) -> tuple[str, ...]:
     parts = (config.get("text_config"), config.get("llm_config"), config)
     named = [part.get("model_type") for part in parts if isinstance(part, Mapping)]
     return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
-
-
-def _template(
-    read: Read, files: Mapping[str, int], model: str
-) -> Literal["none", "free", "alternating"]:
-    """By the words with which templates refuse; Mistral's own tokenizer needs no template."""
-    for name in _TEMPLATES:
-        if name.endswith(".jinja"):
-            text = (_whole(read, files, name) or b"").decode("utf-8", "replace")
-        else:
-            text = json.dumps((_json(read, files, model, name) or {}).get("chat_template") or "")
-        if text.strip('"'):
-            return "alternating" if re.search(r"\balternat(?:e|ing)\b", text) else "free"
-    return "free" if "tekken.json" in files else "none"
 
 
 def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:

@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from lockstep.core.figures import Figure, Text, positive
 from lockstep.models.known_models import OwnModel
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.kind import Kind, TemplateShape
 from lockstep.onhost.core.schema import Implied, Rule, one_of
 from lockstep.onhost.engines import ENGINES
 
@@ -67,7 +67,7 @@ class Draft:
     Attributes:
         model: Hugging Face id.
         revision: Commit, tag or branch, or None where it is not pinned.
-        licence: SPDX id of these weights' own licence; None: nobody has established it.
+        licence: SPDX id of these weights' own licence; None: what the lock found of the template.
     """
 
     model: _HubId
@@ -99,7 +99,8 @@ class LockstepBlock:
         licence_source: Where that licence was read.
         moe: Whether the model is a mixture of experts; decides the freeze guard.
         vision: Whether this setup is claimed to read images.
-        merges_roles: Whether consecutive messages of one role are accepted.
+        refused_shapes: Shapes of a conversation that chat template and engine refuse, for the
+            gateway to even out; None: nobody has established it.
         checkpoint: Sizes and shapes of the weights, where the catalogue does not know them.
         memory: Memory held while serving, KV cache included (GiB); what the start gate asks for.
         engine_versions: Engine versions whose parser knows these flags ("<0.20"); "" means any.
@@ -118,7 +119,7 @@ class LockstepBlock:
     licence_source: Text | None = None
     moe: bool | None = None
     vision: bool | None = None
-    merges_roles: bool | None = None
+    refused_shapes: tuple[TemplateShape, ...] | None = None
     checkpoint: Annotated[OwnModel, Implied({"id": ""})] | None = None
     memory: _Memory | None = None
     engine_versions: Specifier = ""

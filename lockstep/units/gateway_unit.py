@@ -152,7 +152,7 @@ def configured(
         models={
             variant.name: configuration.Model(
                 aliases=variant.target.data.aliases if variant.name == variant.target.name else (),
-                merge_roles=variant.recipe.refuses_roles,
+                evens=variant.evens,
                 context=variant.context,
             )
             for variant in variants

@@ -74,7 +74,7 @@ def _unknown(draft: Draft, found: FittingSettings) -> list[str]:
             f"the memory of a context ({checkpoint.architecture_unknown}). Set max_model_len, and "
             "watch its first start."
         )
-    if checkpoint.template == "none" and draft.weights.scheme != "gguf":
+    if not checkpoint.template and draft.weights.scheme != "gguf":
         said.append(
             "how it is talked to: it has no chat template, as base models have none. Name one with "
             "chat_template, or choose the repository of its instruct model."

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from subprocess import CompletedProcess
 from typing import Any, Literal
 
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.kind import Kind, Shape
 from lockstep.onhost.core.need import Need
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import Reading, Unanswered, given, refusal
@@ -218,6 +218,7 @@ class Engine:
         corrupting_experts: Releases (a version specifier) → what is known of the kernels that they
             take on a Spark for experts in NVFP4 as compressed-tensors stores them, whatever the
             flags say.
+        refused_shapes: Shapes of a conversation that it refuses whatever the chat template.
         keeps_states: First release known to keep the states of earlier prompts of a hybrid model
             where a recipe says nothing of it; None: it always does.
         spans_hosts: First release that serves one model on several hosts without Ray; None: none.
@@ -280,6 +281,7 @@ class Engine:
     corrupting_drafts: Mapping[str, tuple[int, str]] = field(default_factory=dict)
     corrupting_w4a16: Mapping[tuple[str, str], str] = field(default_factory=dict)
     corrupting_experts: Mapping[str, str] = field(default_factory=dict)
+    refused_shapes: tuple[Shape, ...] = ()
     keeps_states: str | None = None
     spans_hosts: str | None = None
     executor: str | None = None

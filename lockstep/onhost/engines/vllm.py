@@ -268,6 +268,8 @@ ENGINE = Vllm(
     # Read in 0.26.0 (`EngineArgs._set_default_chunked_prefill_and_prefix_caching_args`: "opt-in for
     # now") and in 0.32.0. Of those between the larger answer stands.
     keeps_states="0.27",
+    # 0.33.0 (chat_completion/protocol.py); met with 0.23 (open-webui#26655, 2026-07-02).
+    refused_shapes=("empty_tools",),
     # `--nnodes` is vllm-project/vllm#23691, opened in August 2025 and merged in November; 0.12.0 of
     # December is the first minor release after that. A patch release of 0.11 may have it too: it is
     # refused, for nobody here has seen it work. The flags stand in 0.32.0's own parser, and were

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from lockstep.onhost.core import config, errors
+from lockstep.onhost.core.kind import Shape
 from lockstep.onhost.gateway import ask, swap
 from lockstep.onhost.gateway.access import KEY_HEADERS, Access, Caller, is_loopback
 from lockstep.onhost.gateway.configuration import PEER_HEADERS, Gateway
@@ -32,14 +34,20 @@ from lockstep.onhost.gateway.wire import answers, incoming, refusals
 from lockstep.onhost.gateway.wire.answers import Headers, Message, Receive, Refused, Send
 from lockstep.onhost.gateway.wire.body import Body, Gone, too_large
 from lockstep.onhost.gateway.wire.cross_origin import CrossOrigin
+from lockstep.onhost.gateway.wire.form import Form
+from lockstep.onhost.gateway.wire.incoming import Document
 
-#: Paths that go to the model that the body names.
+#: Paths that go to the model that the body names, where its engine serves them.
 MODEL_PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/score"),
     *("/v1/messages", "/v1/messages/count_tokens", "/v1/rerank", "/rerank", "/v2/rerank"),
+    *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech"),
+    *("/v1/images/generations", "/v1/images/edits", "/classify", "/v1/classify", "/pooling"),
     *("/tokenize", "/detokenize"),
 )
-CHAT = "/v1/chat/completions"
+_LIST = "/v1/models"
+#: Header of an answer: what was evened out of its request.
+EVENED = b"x-lockstep-evened"
 FREE = ("/", "/health", "/root.crt")  #: Paths without any fact, which answer without a key.
 #: When a cold target is worth asking again, seconds: a quick switch.
 COLD_RETRY_S = 60
@@ -77,8 +85,8 @@ class Application:
                 Route("/status", self._status),
                 Route("/history", self.page.history),
                 Route("/switch", _Raw(self._switch), methods=["POST"]),
-                Route("/v1/models", self._list),
-                Route("/v1/models/{name:path}", self._model),
+                Route(_LIST, self._list),
+                Route(f"{_LIST}/{{name:path}}", self._model),
                 *(Route(path, _Raw(self._ask), methods=["POST"]) for path in MODEL_PATHS),
             ],
             redirect_slashes=False,
@@ -103,6 +111,7 @@ class Application:
                 await send(answers.part(more=False))
                 return
             send = self._pages.with_headers(scope, send)
+            scope["path"] = plain_path(scope["path"])
             if scope["path"] not in FREE:
                 state["caller"] = self.access.caller(door, headers)
             # Starlette gives its own refusals back as exceptions then.
@@ -152,6 +161,9 @@ class Application:
         for model in await self._listing(caller):
             if model["id"] == name:
                 return answers.document(model)
+        # What its engine or the hub calls it is not listed.
+        if target := await self._models.target(name):
+            return answers.document(self._models.entry(name, target, target))
         raise await self._unknown(name, caller)
 
     async def _listing(self, caller: Caller) -> list[dict[str, Any]]:
@@ -162,7 +174,7 @@ class Application:
     async def _switch(self, scope: Message, receive: Receive, send: Send) -> None:
         person = _caller(scope).person
         body = Body(receive)
-        wish = incoming.Document(await body.whole(_LONGEST_SWITCH)).read(incoming.Switch)
+        wish = Document(await body.whole(_LONGEST_SWITCH)).read(incoming.Switch)
         if person.role != "operate":
             said = (
                 f"{person.name} may use models, not switch them: that takes a key of role operate"
@@ -194,7 +206,10 @@ class Application:
         scope["raw_path"] = path.encode()
         if any(name == b"content-encoding" for name, _ in scope["headers"]):
             raise Refused(415, "a compressed body cannot be read here", "encoding", close=True)
-        document = incoming.Document(await body.whole(self._most))
+        kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        content = await body.whole(self._most)
+        document: Document | Form
+        document = Form(kind, content) if _is_form(kind) else Document(content)
         asked = document.read(incoming.AskedOfModel)
         refusals.check(asked)
         api, streams = answers.api_of(path), bool(asked.stream)
@@ -222,11 +237,15 @@ class Application:
                 serving = self.hot.serves(target)
                 if serving is None:
                     raise Refused(503, f"{target} has just ended", "down", _DOWN_RETRY_S)
-                merge = path == CHAT and self.gateway.model(serving.name).merge_roles
-                content = document.rewritten(serving.model, merge)
+                shapes = self.gateway.model(serving.name).evens
+                content, there = document.rewritten(serving.model, path, shapes)
+                self._note_evening(answer, serving.name, there)
                 # Comments cannot be put into a stream that is compressed.
                 but = (b"accept-encoding",) if streams else ()
                 headers = _headers(scope, *KEY_HEADERS, *but)
+                engine = self.host.targets[serving.name].engine
+                said = f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
+                answer.no_such_path = Refused(404, said, "path")
                 await self._to_engine(answer, scope, serving, headers, content)
         except swap.Refused as refused:
             said = f"{target} is cold; {refused.words}. {self._who_may(target)}"
@@ -275,7 +294,7 @@ class Application:
                 counts.running(name, self.hot.running(name) - 1)
 
     async def _at_peers(
-        self, answer: Answer, scope: Message, document: incoming.Document, name: str, only: bool
+        self, answer: Answer, scope: Message, document: Document | Form, name: str, only: bool
     ) -> bool:
         """Have another gateway answer, where one has the model hot; whether one did.
 
@@ -286,7 +305,7 @@ class Application:
         headers = _headers(scope, *KEY_HEADERS) + self.peers.headers(person)
         for peer in await self.peers.holders(name, cold=only):
             self.counts.request(person.name, f"at {peer.name}")
-            asking = self._twins.ask(scope, url(peer), headers, document.text.encode())
+            asking = self._twins.ask(scope, url(peer), headers, document.body)
             try:
                 response = await answer.patiently(asking)
             except Refused as fault:
@@ -311,8 +330,11 @@ class Application:
         headers = _headers(scope, *dropped, length=True)
         content: Content = None
         reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
-        if reads and b"content-encoding" not in named:
-            content = self._judged(await body.whole(self._most), scope["path"], serving.name)
+        kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        if reads and b"content-encoding" not in named and not _is_form(kind):
+            whole = await body.whole(self._most)
+            content, there = self._judged(whole, scope["path"], serving.name)
+            self._note_evening(answer, serving.name, there)
             headers = _headers(scope, *dropped)
         elif named & {b"content-length", b"transfer-encoding"}:
             content = body.chunks()
@@ -320,15 +342,21 @@ class Application:
             body.nothing_expected()
         await self._to_engine(answer, scope, serving, headers, content)
 
-    def _judged(self, body: bytes, path: str, target: str) -> bytes:
+    def _judged(self, body: bytes, path: str, target: str) -> tuple[bytes, list[Shape]]:
         """A body for a target's own port: what is no JSON object is the engine's to judge."""
         try:
-            document = incoming.Document(body)
+            document = Document(body)
         except Refused:
-            return body
+            return body, []
         refusals.check(document.read(incoming.Asked))
-        merge = path == CHAT and self.gateway.model(target).merge_roles
-        return document.rewritten(None, merge) if merge else body
+        content, there = document.rewritten(None, path, self.gateway.model(target).evens)
+        return content if there else body, there
+
+    def _note_evening(self, answer: Answer, model: str, shapes: list[Shape]) -> None:
+        """Count what was evened out of a request, and say it to its client."""
+        if shapes:
+            self.counts.evening(model, shapes)
+            answer.headers = [(EVENED, ",".join(shapes).encode())]
 
     @contextlib.contextmanager
     def _place(self, scope: Message, receive: Receive) -> Iterator[Body]:
@@ -359,6 +387,23 @@ class Application:
             return _gone(known[name])
         said = f"no model {name[:80]!r} here; models: {', '.join(known) or 'none'}"
         return Refused(404, said, "model")
+
+
+def plain_path(path: str) -> str:
+    """The path that one means: with slashes too many, without /v1, or with two of it.
+
+    Base URLs are written with and without /v1, and with a slash at the end; llama.cpp serves chats
+    without /v1 as well.
+    """
+    path = re.sub("/{2,}", "/", path).removesuffix("/") or "/"
+    path = re.sub("^(?:/v1)+(?=/v1/)", "", path)
+    return (
+        f"/v1{path}" if f"/v1{path}" in (_LIST, *MODEL_PATHS) and path not in MODEL_PATHS else path
+    )
+
+
+def _is_form(content_type: str) -> bool:
+    return content_type.lower().startswith("multipart/form-data")
 
 
 def _gone(twin: str) -> Refused:

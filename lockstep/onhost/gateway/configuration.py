@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from lockstep.onhost.core import config
+from lockstep.onhost.core.kind import Shape
 
 #: Headers between two gateways: the key, and whom the first one found.
 PEER_KEY, PEER_PERSON, PEER_ROLE = "x-lockstep-peer", "x-lockstep-person", "x-lockstep-role"
@@ -54,8 +55,7 @@ class Model:
     """What targets.json does not say about a target."""
 
     aliases: tuple[str, ...] = ()  #: Further names that clients may ask for.
-    #: Whether messages of one role in a row become one before the engine.
-    merge_roles: bool = False
+    evens: tuple[Shape, ...] = ()  #: Shapes of conversations that are evened out for it.
     context: int | None = None  #: Tokens of one request with its answer; None: not known.
 
 

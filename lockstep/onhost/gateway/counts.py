@@ -7,12 +7,13 @@ import json
 import re
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import prometheus_client
 from prometheus_client import Counter, Gauge, Histogram
 
+from lockstep.onhost.core.kind import Shape
 from lockstep.onhost.gateway.usage import Usage
 
 TAIL = 4096  #: Bytes at the end of an answer in which its usage is looked for.
@@ -60,12 +61,25 @@ class Counts:
             buckets=_SECONDS,
             **own,
         )
+        self._evened = Counter(
+            "evened",
+            "Requests of which a shape was evened out.",
+            ("model", "shape"),
+            **own,
+        )
+        self._shapes: dict[str, Tally[Shape]] = {}
         self._running = Gauge("running", "Requests under way.", ("model",), **own)
 
     def request(self, person: str, model: str) -> None:
         """One that goes to a model."""
         self._requests.labels(person, model).inc()
         self._usage.add(person, requests=1)
+
+    def evening(self, model: str, shapes: Iterable[Shape]) -> None:
+        """One of which shapes were evened out."""
+        for shape in shapes:
+            self._evened.labels(model, shape).inc()
+        self._shapes.setdefault(model, Tally()).update(shapes)
 
     def refusal(self, person: str | None, reason: str) -> None:
         """One that the gateway answers with an error; `person`: None without a valid key."""
@@ -88,15 +102,21 @@ class Counts:
             self._asked[person] = self._now()
 
     def use(self) -> dict[str, Any]:
-        """What a page shows of it: "people" who ask now, and "tok_s" of each last answer by model.
+        """What a page shows of it, since the start of the gateway.
 
-        The speed is that of one answer, after its first byte where it was streamed.
+        "people" who ask now; by model, "tok_s" of the last answer, and "evened": requests of which
+        a shape was evened out, by shape. The speed is that of one answer, after its first byte
+        where it was streamed.
         """
         late = self._now() - NOW_S
         # Names that came with another gateway's requests must not add up.
         self._asked = {name: at for name, at in self._asked.items() if at > late}
         self._asking = +self._asking
-        return {"people": len(self._asked.keys() | self._asking), "tok_s": dict(self._speeds)}
+        return {
+            "people": len(self._asked.keys() | self._asking),
+            "tok_s": dict(self._speeds),
+            "evened": {model: dict(shapes) for model, shapes in self._shapes.items()},
+        }
 
     def tokens(
         self, person: str, model: str, tail: bytes, took_s: float = 0.0, streamed_s: float = 0.0

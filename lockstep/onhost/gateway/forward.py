@@ -30,6 +30,9 @@ _HOP_BY_HOP = frozenset(
 _CONNECT_TIMEOUT_S = 5.0
 _TIMEOUT = {"connect": _CONNECT_TIMEOUT_S, "read": None, "write": None}
 _LONGEST_ERROR = 64 * 1024  # An error of an engine that comes after a stream has begun.
+#: What FastAPI's engines say of a path that they do not serve, and llama.cpp's server.
+_NO_PATH = {404: "Not Found", 405: "Method Not Allowed"}
+_NO_FILE = ("File Not Found", "Not Found")
 _RETRY_S = 5  #: When an engine that does not listen is worth asking again, seconds.
 
 
@@ -84,6 +87,10 @@ class Answer:
         self._send = send
         self._api = api
         self._keepalive_s = keepalive_s
+        #: What the gateway says in the head, beside the engine's own.
+        self.headers: Headers = []
+        #: The refusal where the engine has no such path; None: its own answer goes on.
+        self.no_such_path: Refused | None = None
         #: Whether the client has the answer's head.
         self.started = False
         #: Told when the model's answer begins.
@@ -129,10 +136,15 @@ class Answer:
         assert isinstance(answer.stream, httpx2.AsyncByteStream)
         chunks = aiter(answer.stream)
         events = answer.headers.get("content-type", "").startswith("text/event-stream")
+        head = b""
+        if self.no_such_path and answer.status_code in _NO_PATH:
+            head = await _read_error(chunks)
+            if _says_no_path(head):
+                raise self.no_such_path
         if self.started and not events:
-            raise await _error(answer, chunks)
+            raise _error(answer.status_code, head or await _read_error(chunks))
         if not self.started:
-            headers = end_to_end(answer.headers.raw)
+            headers = end_to_end(answer.headers.raw) + self.headers
             start = {"type": "http.response.start", "status": answer.status_code}
             await self._send({**start, "headers": headers})
             self.started = True
@@ -140,7 +152,7 @@ class Answer:
             self._keepalive_s = None
         tail = b""
         try:
-            chunk = await self.patiently(anext(chunks, b""))
+            chunk = head or await self.patiently(anext(chunks, b""))
             self.first_byte()
             while chunk:
                 # Waits while the client is slow, and so does the engine then.
@@ -164,21 +176,35 @@ class Answer:
         if not self.started:
             self.started = True
             start = {"type": "http.response.start", "status": 200}
-            await self._send({**start, "headers": answers.EVENT_STREAM})
+            await self._send({**start, "headers": answers.EVENT_STREAM + self.headers})
 
 
-async def _error(answer: httpx2.Response, chunks: AsyncIterator[bytes]) -> Refused:
+def _error(status: int, body: bytes) -> Refused:
     """An answer of the engine that is no stream, for a client that already reads one."""
+    message = body[:_LONGEST_ERROR].decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        message = str(json.loads(message)["error"]["message"])
+    return Refused(status, message or f"HTTP {status}", "engine's")
+
+
+async def _read_error(chunks: AsyncIterator[bytes]) -> bytes:
+    """An answer that is an error, or as much of it as one may have."""
     body = b""
     with contextlib.suppress(httpx2.TransportError):
         async for chunk in chunks:
             body += chunk
             if len(body) > _LONGEST_ERROR:
                 break
-    message = body[:_LONGEST_ERROR].decode("utf-8", "replace")
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        message = str(json.loads(message)["error"]["message"])
-    return Refused(answer.status_code, message or f"HTTP {answer.status_code}", "engine's")
+    return body
+
+
+def _says_no_path(body: bytes) -> bool:
+    """Whether an engine's answer says that it has no such path, and nothing of the request."""
+    try:
+        said = json.loads(body)
+        return said.get("detail") in _NO_PATH.values() or said["error"]["message"] in _NO_FILE
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return not body
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]], but: Iterable[bytes] = ()) -> Headers:

@@ -24,6 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import httptools
 import uvicorn
 import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -75,6 +76,10 @@ class Doors:
 class Protocol(HttpToolsProtocol):
     """uvicorn's, with a bound for the head of a request, and the door in its scope.
 
+    An offer to speak another protocol is not taken up (RFC 9110, 7.8). Java's HttpClient offers
+    HTTP/2 with each first request, and httptools takes that for the end of HTTP: it gives no body.
+    So such a head is read once more, without the offer.
+
     uvicorn tells the last request that it has read that the client is gone. Where a client sends
     the next one before it has its answer, that is not the one which is being answered: that one
     would go on, with its engine, and fail when it writes to a closed transport.
@@ -116,7 +121,13 @@ class Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._head >= 0:
             self._head += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        rest: bytes | memoryview = data
+        try:
+            while rest:
+                rest = self._feed(rest)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if self._head > LONGEST_HEAD and not self.transport.is_closing():
             self._too_long()
 
@@ -125,9 +136,29 @@ class Protocol(HttpToolsProtocol):
         if self._late is None:
             self._wait_for_head()
 
+    def _feed(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Parse up to the end, or to that of a head with an offer; gives what is left."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._offers():
+                head, self.parser = self._head_without_offer(), httptools.HttpRequestParser(self)
+                self.parser.feed_data(head)
+                return memoryview(data)[offer.args[0] :]
+        return b""
+
+    def _offers(self) -> bool:
+        """Whether the request just read offers another protocol: CONNECT is no offer."""
+        return self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+
+    def _head_without_offer(self) -> bytes:
+        line = self.parser.get_method(), self.url, self.parser.get_http_version().encode()
+        rest = [pair for pair in self.headers if pair[0] != b"upgrade"]
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (*line, b"".join(b"%b: %b\r\n" % pair for pair in rest))
+
     def on_headers_complete(self) -> None:
         self._no_longer_late()
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._offers():
             return
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         self._head = -1
@@ -140,7 +171,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._head = 0
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and not self._offers():
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:

@@ -23,6 +23,7 @@ from onhost_fakes import FakeSystemd, host_root
 from raw_engine import LIMIT_S, Wire, notified
 
 from lockstep.onhost.core import errors, layout
+from lockstep.onhost.core.kind import SHAPES
 from lockstep.onhost.gateway import ask as asking
 from lockstep.onhost.gateway import hot as looks
 from lockstep.onhost.gateway import keys, peers, server
@@ -133,6 +134,7 @@ def prepared(folder: Path, **settings: object) -> Iterator[Spark]:
                 **base,
                 "unit": unit,
                 "model": MODELS[name],
+                "weights": [f"hub/{name}"],
                 "engine_url": f"http://127.0.0.1:{engines[name].getsockname()[1]}",
             }
             for name, unit in UNITS.items()
@@ -148,8 +150,8 @@ def prepared(folder: Path, **settings: object) -> Iterator[Spark]:
         )
         models = {
             "qwen": Model(aliases=("coder",), context=32768),
-            "mistral": Model(merge_roles=True),
-            "safe": Model(merge_roles=True),
+            "mistral": Model(evens=(*SHAPES, "empty_tools")),
+            "safe": Model(evens=SHAPES),
         }
         gateway = replace(Gateway("spark1", doors, ("spark1.local",), models), **settings)  # type: ignore[arg-type]
         spark = Spark(folder, paths, FakeSystemd(folder / "systemd", patch), gateway, engines)

@@ -164,22 +164,30 @@ def test_the_type_of_the_language_model_stands_before_that_of_the_whole(tmp_path
     assert (found.types, found.experts) == (("mistral4", "mistral3"), "plain")
 
 
+MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
+
+
 @pytest.mark.parametrize(
     ("content", "template"),
     [
-        ({}, "none"),
-        ({"tekken.json": "{}"}, "free"),
-        ({"chat_template.jinja": "{{ messages }}"}, "free"),
-        ({"chat_template.jinja": "{{ raise_exception('roles must alternate') }}"}, "alternating"),
-        ({"tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}, "free"),
-        ({"tokenizer_config.json": '{"tokenizer_class": "x"}'}, "none"),
+        ({}, (False, None)),
+        ({"tekken.json": "{}"}, (True, MISTRAL_COMMON)),
+        ({"chat_template.jinja": "{{ messages | length }}"}, (True, ())),
+        ({"chat_template.jinja": "{{ raise_exception('never') }}"}, (True, None)),
+        ({"tokenizer_config.json": '{"chat_template": "{{ 1 }}"}'}, (True, ())),
+        ({"tokenizer_config.json": '{"tokenizer_class": "x"}'}, (False, None)),
+        (
+            {"tokenizer_config.json": '{"chat_template": [{"name": "default", "template": "a"}]}'},
+            (True, ()),
+        ),
     ],
 )
-def test_a_chat_template_says_whether_it_takes_two_messages_of_one_role(
-    tmp_path: Path, content: dict[str, str], template: str
+def test_shapes_that_a_chat_template_refuses_are_found(
+    tmp_path: Path, content: dict[str, str], template: tuple[bool, object]
 ) -> None:
     data = {name: text.encode() for name, text in content.items()}
-    assert inspect(folder(tmp_path, data)).template == template
+    found = inspect(folder(tmp_path, data))
+    assert (found.template, found.refused_shapes) == template
 
 
 def test_groups_of_a_quantisation_tell_what_its_method_does_not(tmp_path: Path) -> None:

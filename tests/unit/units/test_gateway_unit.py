@@ -32,7 +32,7 @@ defaults: {{port: 8000, host: 127.0.0.1}}
 command: {command} {{model}} --port {{port}} --host {{host}}
 lockstep:
   moe: true
-  merges_roles: {merges}
+  refused_shapes: {shapes}
   memory: {{value: 40, source: here, date: 2026-11-21, kind: computed}}
 """
 VLLM = {"engine": "vllm", "command": "vllm serve"}
@@ -52,12 +52,10 @@ def settings(gateway: Gateway | None = None, **targets: TargetData) -> Settings:
 
 def bound(data: Settings) -> tuple[BoundTarget, ...]:
     texts = {
-        "strict": RECIPE.format(merges="false", **VLLM),
-        "merging": RECIPE.format(merges="true", **VLLM),
-        "vectors": RECIPE.format(
-            merges="true", engine="vllm", command="vllm serve --runner pooling"
-        ),
-        "unknown": RECIPE.format(merges="null", **VLLM),
+        "strict": RECIPE.format(shapes="[same_role, developer]", **VLLM),
+        "merging": RECIPE.format(shapes="[]", **VLLM),
+        "vectors": RECIPE.format(shapes="[]", engine="vllm", command="vllm serve --runner pooling"),
+        "unknown": RECIPE.format(shapes="null", **VLLM),
     }
     catalogue = {name: parse(text, Path(f"{name}.yaml")) for name, text in texts.items()}
     return bind(data, catalogue, {})
@@ -66,7 +64,9 @@ def bound(data: Settings) -> tuple[BoundTarget, ...]:
 def pins(data: Settings, version: str = "1.0") -> Pins:
     return Pins(
         python={item.key: environment(item, version) for item in tool_sets(data)},
-        models={"org/model": ModelPin("main", "a" * 40, ())},
+        models={
+            "org/model": ModelPin("main", "a" * 40, (), refused_shapes=("same_role", "late_system"))
+        },
         images={data.webui.image: ImagePin("sha256:" + "1" * 64, "aarch64", 1)},
     )
 
@@ -105,7 +105,9 @@ def test_an_engine_that_is_not_known_to_refuse_has_the_port_itself(recipe: str) 
     assert variant.engine_url == variant.url == "http://127.0.0.1:8000"
     assert variant.argv[3:7] == ("--port", "8000", "--host", "127.0.0.1")
     assert doors(data) == []
-    assert not configured(data, made(data)).model("model").merge_roles
+    # What the lock found counts where the recipe does not say; it moves no port.
+    found = ("same_role", "late_system") if recipe == "unknown" else ()
+    assert configured(data, made(data)).model("model").evens == (*found, "empty_tools")
 
 
 def test_an_engine_that_refuses_moves_behind_a_door_that_merges() -> None:
@@ -114,7 +116,8 @@ def test_an_engine_that_refuses_moves_behind_a_door_that_merges() -> None:
     assert variant.argv[3:7] == ("--port", "9000", "--host", "127.0.0.1")
     assert (variant.url, variant.engine_url) == ("http://127.0.0.1:8000", "http://127.0.0.1:9000")
     assert doors(data) == [Door("target", "127.0.0.1", 8000, ("model",))]
-    assert configured(data, made(data)).model("model").merge_roles
+    shapes = ("same_role", "developer", "empty_tools")
+    assert configured(data, made(data)).model("model").evens == shapes
     assert unit_names(bound(data)) == ("engine.service",)
     target = told(data)["model"]
     assert (target["url"], target["engine_url"]) == (variant.url, variant.engine_url)
@@ -156,8 +159,8 @@ def test_a_target_and_its_fallback_are_behind_one_door(main: str, spare: str) ->
     found = made(data)
     assert {variant.argv[3:7] for variant in found} == {("--port", "9000", "--host", "127.0.0.1")}
     assert doors(data) == [Door("target", "127.0.0.1", 8000, ("model", "model-fallback"))]
-    merging = {name: model.merge_roles for name, model in configured(data, found).models.items()}
-    assert merging == {"model": main == "strict", "model-fallback": spare == "strict"}
+    joined = {n: "same_role" in m.evens for n, m in configured(data, found).models.items()}
+    assert joined == {"model": main == "strict", "model-fallback": spare == "strict"}
 
 
 def test_what_the_gateway_is_told_is_what_it_reads(tmp_path: Path) -> None:
@@ -302,7 +305,7 @@ def test_what_changes_the_gateway_restarts_it(monkeypatch: pytest.MonkeyPatch) -
     # Targets are known to it from its start.
     assert generation(unit(settings(model=replace(TARGET, start_timeout_s=60)))) != now
     read = programs.package()
-    path = "lockstep/onhost/gateway/wire/merge_roles.py"
+    path = "lockstep/onhost/gateway/wire/even_out.py"
     monkeypatch.setattr(programs, "package", lambda: {**read, path: "another"})
     assert generation(unit(data)) != now
 

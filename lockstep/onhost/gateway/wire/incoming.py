@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import pydantic
 
-from lockstep.onhost.gateway.wire import json_object, merge_roles
+from lockstep.onhost.core.kind import Shape
+from lockstep.onhost.gateway.wire import even_out, json_object
 from lockstep.onhost.gateway.wire.answers import Refused
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
@@ -32,7 +34,7 @@ class Asked(pydantic.BaseModel):
     min_new_tokens: int | None = None
     stop_token_ids: list[int] | None = None
     allowed_token_ids: list[int] | None = None
-    logit_bias: dict[str, Any] | None = None
+    logit_bias: dict[str, Any] | list[Any] | None = None
     kv_transfer_params: Any = None
     prompt: Any = None
     input: Any = None
@@ -53,6 +55,19 @@ class Switch(pydantic.BaseModel):
     target: str = pydantic.Field(min_length=1, max_length=64)
 
 
+def read(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """What values by key ask. Refused names each key that is wrong, and repeats no value."""
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        said = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
+            for fault in faults[:5]
+        )
+        raise Refused(400, said, "json") from error
+
+
 class Document:
     """A request's body: its text, and the members of its JSON object.
 
@@ -62,37 +77,45 @@ class Document:
 
     def __init__(self, body: bytes) -> None:
         try:
-            self.text = body.decode("utf-8")
+            # .NET and PowerShell put a mark of the byte order before it.
+            self.text = body.decode("utf-8-sig")
             self.members = json_object.members(self.text)
         except json_object.TooMany as error:
             raise Refused(400, str(error), "json") from error
         except (ValueError, RecursionError) as error:
             raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
 
+    @property
+    def body(self) -> bytes:
+        """Its bytes."""
+        return self.text.encode()
+
     def read(self, model: type[Model]) -> Model:
         """What it asks. Refused names each key that is wrong, and repeats no value."""
-        try:
-            return model.model_validate({key: each.value for key, each in self.members.items()})
-        except pydantic.ValidationError as error:
-            faults = error.errors(include_url=False, include_input=False, include_context=False)
-            said = "; ".join(
-                f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
-                for fault in faults[:5]
-            )
-            raise Refused(400, said, "json") from error
+        return read(model, {key: each.value for key, each in self.members.items()})
 
-    def rewritten(self, model: str | None, merge: bool) -> bytes:
-        """The body with another model's name, or its messages merged; every other byte as it was.
+    def rewritten(
+        self, model: str | None, path: str, shapes: Collection[Shape]
+    ) -> tuple[bytes, list[Shape]]:
+        """The body with another model's name and shapes evened out; every other byte as it was.
 
-        `model`: None, and its own stays. `merge`: messages of one role in a row become one.
+        Args:
+            model: The name; None, and its own stays.
+            path: Where the request goes, which tells the form of its conversation.
+            shapes: What is evened out.
+
+        Returns:
+            The body, and the shapes that were there.
         """
         new: dict[str, Any] = {}
+        there: list[Shape] = []
         if model is not None and self.members["model"].value != model:
             new["model"] = model
-        if merge:
-            new |= merge_roles.merged_messages(self.members) or {}
+        if shapes and path in even_out.PATHS:
+            values, there = even_out.even_out(path, self.members, shapes)
+            new |= values
         try:
-            return json_object.replaced(self.text, self.members, new).encode()
+            return json_object.replaced(self.text, self.members, new).encode(), there
         except (ValueError, RecursionError) as error:
             # A text may end in the middle of a character, and a number may be none.
             raise Refused(400, "the body has values that JSON has no form for", "json") from error

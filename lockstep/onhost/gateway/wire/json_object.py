@@ -13,11 +13,16 @@ MEMBERS = 1_000
 #: else is answered; token lists of a million tokens are the only honest bodies above it.
 VALUES = 500_000
 _DECODER = json.JSONDecoder()
-_BLANKS = re.compile(r"[ \t\n\r]*")
+_SPACES = " \t\n\r"
+_BLANKS = re.compile(f"[{_SPACES}]*")
 
 
 class TooMany(ValueError):
     """A document with so many values that reading it would hold up everybody else."""
+
+
+#: In the place of a new value: the key is left out.
+GONE = object()
 
 
 class Member(NamedTuple):
@@ -26,6 +31,8 @@ class Member(NamedTuple):
     start: int
     end: int
     value: Any
+    key: int  #: Where the text of its key starts.
+    again: bool  #: Whether the key has stood before.
 
 
 def members(text: str) -> dict[str, Member]:
@@ -53,12 +60,13 @@ def members(text: str) -> dict[str, Member]:
         rounds += 1
         if rounds > MEMBERS:
             raise TooMany(f"the body's object has more than {MEMBERS:,} members")
-        key, at = _DECODER.raw_decode(text, _blank(text, at))
+        begins = _blank(text, at)
+        key, at = _DECODER.raw_decode(text, begins)
         if not isinstance(key, str):
             raise ValueError(f"no key before {at}")
         start = _blank(text, _expect(text, _blank(text, at), ":"))
         value, end = _DECODER.raw_decode(text, start)
-        found[key] = Member(start, end, value)
+        found[key] = Member(start, end, value, begins, key in found)
         at = _blank(text, end)
         if text[at : at + 1] != ",":
             break
@@ -70,12 +78,22 @@ def members(text: str) -> dict[str, Member]:
 def replaced(text: str, found: Mapping[str, Member], new: Mapping[str, Any]) -> str:
     """The text with other values for some keys that it has, written without blanks.
 
-    ValueError for a value that JSON has no form for.
+    A key whose new value is `GONE` is left out. ValueError for a value that JSON has no form for.
     """
     for key in sorted(new, key=lambda key: found[key].start, reverse=True):
-        start, end, _ = found[key]
-        written = json.dumps(new[key], allow_nan=False, separators=(",", ":"))
-        text = f"{text[:start]}{written}{text[end:]}"
+        start, end, _, begins, again = found[key]
+        if new[key] is not GONE or again:
+            # Left out, one that has stood before would be what it was then.
+            value = None if new[key] is GONE else new[key]
+            written = json.dumps(value, allow_nan=False, separators=(",", ":"))
+            text = f"{text[:start]}{written}{text[end:]}"
+            continue
+        after = _blank(text, end)
+        if text[after] == ",":
+            text = text[:begins] + text[_blank(text, after + 1) :]
+        else:
+            # The last one: the comma before it goes too, where there is one.
+            text = text[:begins].rstrip(_SPACES).removesuffix(",") + text[end:]
     return text
 
 

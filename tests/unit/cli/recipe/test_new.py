@@ -360,11 +360,15 @@ def test_a_family_of_another_engine_is_named(hub: Hub) -> None:
     )
 
 
-def test_a_template_that_refuses_two_messages_of_a_role_is_told_to_the_gateway(hub: Hub) -> None:
-    template = "{{ raise_exception('Conversation roles must alternate user/assistant') }}"
+def test_shapes_that_a_template_refuses_are_told_to_the_gateway(hub: Hub) -> None:
+    template = (
+        "{% set seen = namespace(user=0) %}{% for m in messages if m.role == 'user' %}"
+        "{% if seen.user %}{{ raise_exception('x') }}{% endif %}{% set seen.user = 1 %}{% endfor %}"
+    )
     hub.add("org/a", STRANGE, {"model.safetensors": GB}, **{"chat_template.jinja": template})
     run("new", "org/a")
-    assert written("a").refuses_roles
+    shapes = ("same_role", "user_after_tool")
+    assert written("a").lockstep.refused_shapes == shapes
 
 
 def test_a_model_of_several_sparks_says_how_many(hub: Hub) -> None:

@@ -62,6 +62,8 @@ def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> No
     assert found["vectors"]["lockstep"]["kind"] == "embedding"
     assert found["auto"]["lockstep"]["alias_of"] == "qwen"
     assert json.loads(ask(spark, "GET", "/v1/models/coder")[1]) == found["coder"]
+    entry = json.loads(ask(spark, "GET", "/v1/models/Qwen%2FQ")[1])
+    assert entry == found["qwen"] | {"id": "Qwen/Q", "lockstep": found["coder"]["lockstep"]}
     answer, body = ask(spark, "GET", "/v1/models/nobody/x")
     assert (
         answer.status == 404 and "no model 'nobody/x' here; models: qwen" in error(body)["message"]
@@ -71,7 +73,7 @@ def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> No
 @pytest.mark.parametrize(
     ("name", "path"),
     [("qwen", path) for path in MODEL_PATHS]
-    + [(name, CHAT) for name in ("coder", "Qwen/Q", "auto")],
+    + [(name, CHAT) for name in ("coder", "Qwen/Q", "auto", "hub/qwen")],
 )
 def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
     spark: Spark, name: str, path: str
@@ -87,21 +89,137 @@ def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
     assert client.getresponse().read() == b"ok"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, b"") for path in (f"{CHAT}/", "/v1//chat/completions//", "/chat/completions")),
+        *((path, b"") for path in ("/v1/v1/chat/completions", "//v1/chat/completions")),
+        (CHAT, b"\xef\xbb\xbf"),
+    ],
+)
+def test_what_engines_and_base_urls_make_of_a_path_is_understood(
+    spark: Spark, path: str, body: bytes
+) -> None:
+    client = spark.client()
+    client.request("POST", path, body + b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}')
+    asked = spark.accept().asked()
+    assert asked.line == f"POST {CHAT} HTTP/1.1"
+    assert asked.body == b'{"model":"Qwen/Q", "n":"1", "logit_bias":[[5,-100]]}'
+
+
+@pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models"])
+def test_the_list_is_found_under_its_other_names(spark: Spark, path: str) -> None:
+    assert ask(spark, "GET", path)[1] == ask(spark, "GET", "/v1/models")[1]
+
+
+def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
+    """What a form is: wire/test_form.py."""
+    head = {"content-type": "multipart/form-data; boundary=x"}
+    body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--x--\r\n'
+    client = spark.client()
+    client.request("POST", "/v1/audio/transcriptions", body % b"coder", head)
+    wire = spark.accept()
+    asked = wire.asked()
+    assert asked.get("content-type") == [head["content-type"]]
+    assert asked.body == body % b"Qwen/Q"
+    wire.send(OK)
+    assert client.getresponse().read() == b"ok"
+    for name, status, words in ((b"nobody", 404, "no model"), (b"mistral", 503, "is cold")):
+        answer, said = ask(spark, "POST", "/v1/audio/transcriptions", body % name, head)
+        assert answer.status == status and words in error(said)["message"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "unserved"),
+    [
+        (b'{"detail":"Not Found"}', True),
+        (b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}', True),
+        (b'{"error":{"message":"Response with id \'r\' not found.","code":404}}', False),
+        (b'{"detail":["x"]}', False),
+    ],
+)
+def test_what_the_hot_engine_does_not_serve_is_said(
+    spark: Spark, answer: bytes, unserved: bool
+) -> None:
+    client = spark.client()
+    client.request("POST", "/v1/audio/speech", b'{"model": "qwen", "input": "a"}')
+    wire = spark.accept()
+    wire.asked()
+    head = b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(answer)
+    wire.send(head + answer)
+    got = client.getresponse()
+    body = got.read()
+    assert got.status == 404
+    if unserved:
+        assert "qwen, which is hot, does not serve /v1/audio/speech" in error(body)["message"]
+    else:
+        assert body == answer
+
+
 def test_the_last_model_of_several_counts_as_for_the_engine(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, b'{"model":"mistral","model":"coder"}')
     assert json.loads(spark.accept().asked().body)["model"] == "Qwen/Q"
 
 
-def test_roles_are_merged_where_the_recipe_says_so(spark: Spark) -> None:
+def test_shapes_are_evened_out_where_the_recipe_says_so(spark: Spark) -> None:
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "qwen", "messages": TWO}))
     assert json.loads(spark.accept().asked().body)["messages"] == TWO
     hot(spark, "mistral")
     client = spark.client()
     client.request("POST", CHAT, json.dumps({"model": "mistral", "messages": TWO}))
-    sent = json.loads(spark.accept("mistral").asked().body)
-    assert sent["messages"] == [{"role": "user", "content": "a\n\nb"}]
+    wire = spark.accept("mistral")
+    assert json.loads(wire.asked().body)["messages"] == [{"role": "user", "content": "a\n\nb"}]
+    wire.send(OK)
+    assert client.getresponse().getheader("x-lockstep-evened") == "same_role"
+    items = [{"type": "message", **message} for message in TWO]
+    for path, body in (("/v1/responses", {"input": items}), ("/v1/messages", {"messages": TWO})):
+        client = spark.client()
+        client.request("POST", path, json.dumps({"model": "mistral", "tools": [], **body}))
+        sent = json.loads(spark.accept("mistral").asked().body)
+        assert len(sent[next(iter(body))]) == 1 and "tools" not in sent
+    metrics = ask(spark, "GET", "/metrics")[1]
+    assert b'lockstep_gateway_evened_total{model="mistral",shape="empty_tools"} 2' in metrics
+
+
+# What Java's HttpClient sends first over plain HTTP.
+UPGRADE = b"connection: Upgrade, HTTP2-Settings\r\nhttp2-settings: AAEAAEAAAAI\r\nupgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("piece", [1, 150, 10_000])
+def test_an_offer_of_another_protocol_is_ignored(spark: Spark, piece: int, chunked: bool) -> None:
+    body = b'{"model": "qwen", "messages": []}'
+    framed = b"content-length: %d\r\n\r\n%b" % (len(body), body)
+    if chunked:
+        framed = (
+            b"transfer-encoding: chunked\r\n\r\n" + chunk(body[:9]) + chunk(body[9:]) + chunk(b"")
+        )
+    request = f"POST {CHAT}?a HTTP/1.1\r\nhost: localhost\r\n".encode() + UPGRADE + framed
+    # The next one in line offers it again, and a last one does not.
+    plain = request.replace(UPGRADE, b"connection: close\r\n")
+    everything = request * 2 + plain
+    with spark.raw() as client:
+        for at in range(0, len(everything), piece):
+            client.sendall(everything[at : at + piece])
+        for _ in range(3):
+            wire = spark.accept()
+            asked = wire.asked()
+            assert asked.line == f"POST {CHAT}?a HTTP/1.1"
+            assert json.loads(asked.body) == {"model": "Qwen/Q", "messages": []}
+            assert not any(asked.get(name) for name in ("upgrade", "http2-settings"))
+            wire.send(OK)
+        answer = b""
+        while more := client.recv(65536):
+            answer += more
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == 3
+
+
+def test_a_websocket_is_refused(spark: Spark) -> None:
+    offer = {"connection": "Upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+    assert ask(spark, "GET", "/v1/responses", headers=offer)[0].status == 405
+    assert ask(spark, "GET", "/v1/models", headers=offer)[0].status == 200
 
 
 def test_a_fallback_answers_for_its_target_and_not_the_other_way_round(spark: Spark) -> None:
@@ -230,7 +348,6 @@ def test_a_compressed_body_is_refused(spark: Spark) -> None:
     [
         ("GET", "/nope", 404),
         ("POST", "/invocations", 404),
-        ("POST", "/v1/chat/completions/", 404),
         ("POST", "/v1/../pause", 404),
         ("GET", CHAT, 405),
         ("DELETE", "/v1/models", 405),

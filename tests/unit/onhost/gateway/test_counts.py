@@ -64,3 +64,15 @@ def test_the_speed_of_the_last_answer_is_after_its_first_byte_where_it_was_strea
     counts.tokens("anna", "qwen", b"{}", 3.0, 0.0)
     counts.tokens("anna", "qwen", b"{" + usage, 0.01, 0.0)
     assert counts.use()["tok_s"]["qwen"] == 20.0
+
+
+def test_requests_of_which_a_shape_was_evened_out_are_counted_by_model(tmp_path) -> None:
+    counts = Counts(Usage(tmp_path / "usage.json"))
+    counts.evening("mistral", ["same_role", "developer"])
+    counts.evening("mistral", ["same_role"])
+    counts.evening("qwen", ["late_system"])
+    assert counts.use()["evened"] == {
+        "mistral": {"same_role": 2, "developer": 1},
+        "qwen": {"late_system": 1},
+    }
+    assert b'evened_total{model="mistral",shape="same_role"} 2.0' in counts.text()

@@ -11,6 +11,7 @@ import socket
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +29,7 @@ from playwright.sync_api import Locator, Page, expect
 from lockstep.files.templating import render
 from lockstep.onhost.core import errors
 from lockstep.onhost.gateway import ask, server
-from lockstep.onhost.gateway.configuration import Door, Gateway, WebUi
+from lockstep.onhost.gateway.configuration import Door, Gateway, Model, WebUi
 from lockstep.onhost.records import last_diff, switches
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,16 @@ class Spark(SwitchingSpark):
         doors = (Door("local", address, port), Door("open", address, port + 1))
         self.doors = {door.kind: f"http://{door.address}:{door.port}/" for door in doors}
         self.paths.gateway.write_text(
-            json.dumps(asdict(Gateway("spark1", doors, prometheus=history, webui=WebUi(8080))))
+            json.dumps(
+                asdict(
+                    Gateway(
+                        *("spark1", doors),
+                        models={"mistral": Model(evens=("same_role",))},
+                        prometheus=history,
+                        webui=WebUi(8080),
+                    )
+                )
+            )
         )
         self.paths.gateway_page.write_text(render("page/gateway.html.j2"))
         self.engine.metrics = METRICS.format(3, 1000)
@@ -318,6 +328,9 @@ def test_the_hot_model_answers_a_question_as_it_comes(started_once, spark):
         rest.set()
         expect(reply).to_have_text("<b>one two")
         expect(hot(page)).to_contain_text(re.compile(r"[1-9][\d.]*tok/s, last answer"))
+        two = json.dumps({"model": "auto", "messages": [{"role": "user", "content": "a"}] * 2})
+        with urllib.request.urlopen(f"{spark.doors['local']}v1/chat/completions", two.encode()):
+            expect(hot(page)).to_contain_text("Evened out for its template: same role 1")
         assert (asked[0]["messages"], asked[0]["stream"]) == (
             [{"role": "user", "content": "Count to two"}],
             True,

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockstep.onhost.core.kind import SHAPES
 from lockstep.onhost.gateway.wire import json_object
 from lockstep.onhost.gateway.wire.answers import Refused
 from lockstep.onhost.gateway.wire.incoming import AskedOfModel, Document
 
+CHAT = "/v1/chat/completions"
 WORDS = st.text(max_size=6)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | WORDS,
@@ -34,12 +36,12 @@ def test_another_model_is_named_and_nothing_else_changes(
     body = json.dumps(request, ensure_ascii=plain, indent=indent).encode()
     document = Document(body)
     assert document.members["model"].value == name
-    assert json.loads(document.rewritten("other", merge=False)) == {**request, "model": "other"}
-    assert document.rewritten(name, merge=True) == body
-    start, end, _ = document.members["model"]
+    assert json.loads(document.rewritten("other", CHAT, ())[0]) == {**request, "model": "other"}
+    assert document.rewritten(name, CHAT, SHAPES) == (body, [])
+    start, end = document.members["model"][:2]
     text = body.decode()
     expected = f'{text[:start]}"other"{text[end:]}'.encode()
-    assert document.rewritten("other", merge=False) == expected
+    assert document.rewritten("other", CHAT, ())[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_blanks_are_passed_over_at_once() -> None:
 def test_a_conversation_of_very_many_messages_goes_on_as_it_is() -> None:
     message = b'{"role":"user","content":"a"}'
     body = b'{"model":"m","messages":[' + b",".join([message] * 20_001) + b"]}"
-    assert Document(body).rewritten("m", merge=True) == body
+    assert Document(body).rewritten("m", CHAT, SHAPES) == (body, [])
 
 
 def test_a_refusal_names_the_key_and_repeats_no_value() -> None:

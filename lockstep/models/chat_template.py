@@ -1,0 +1,115 @@
+"""Which shapes of a conversation a chat template refuses, found by rendering it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from lockstep.onhost.core.kind import SHAPES, TemplateShape
+
+TEKKEN = "tekken.json"  #: Mistral's own tokenizer, which needs no template.
+#: Where a template may be, the first one counts.
+FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json", TEKKEN)
+# What mistral_common refuses, the library of that tokenizer: it joins messages of one role by
+# itself (`_validate_message_order` of 1.8, read 2026-11).
+_OF_MISTRAL_COMMON: tuple[TemplateShape, ...] = (
+    *("user_after_tool", "late_system"),
+    *("developer", "tool_picture"),
+)
+Messages = Sequence[Mapping[str, Any]]
+
+
+def _said(role: str, content: Any = "a", **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+_CALL = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": {}}}
+_CALLED = [_said("user"), _said("assistant", "", tool_calls=[_CALL])]
+_RESULT = _said("tool", tool_call_id=_CALL["id"], name="look")
+_ADDRESS = "https://example.com/a.png"
+_PICTURE = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": _ADDRESS}}]
+# A conversation that most templates take, and the same with the shape in it.
+_SYSTEM = [_said("system"), _said("user")]
+_TRIED: dict[TemplateShape, tuple[Messages, Messages]] = {
+    "same_role": ([_said("user")], [_said("user"), _said("user")]),
+    "user_after_tool": ([*_CALLED, _RESULT], [*_CALLED, _RESULT, _said("user")]),
+    "late_system": (_SYSTEM, [_said("system"), *_SYSTEM]),
+    "developer": ([_said("user")], [_said("developer"), _said("user")]),
+    "tool_picture": ([_said("user", _PICTURE)], [*_CALLED, {**_RESULT, "content": _PICTURE}]),
+}
+
+
+def of_repository(
+    read: Callable[[str], bytes | None],
+) -> tuple[bool, tuple[TemplateShape, ...] | None]:
+    """Whether a repository says how it is talked to, and the shapes that this refuses.
+
+    Args:
+        read: Gives a file's content; None where it is absent.
+    """
+    for name in FILES:
+        content = read(name)
+        if content is None:
+            continue
+        if name == TEKKEN:
+            return True, _OF_MISTRAL_COMMON
+        text = content.decode("utf-8", "replace") if name.endswith(".jinja") else _named(content)
+        if text:
+            return True, refused_shapes(text)
+    return False, None
+
+
+def _named(content: bytes) -> str | None:
+    """The template in a JSON file; of several with names, as transformers had them, the default."""
+    try:
+        found = json.loads(content).get("chat_template")
+        if isinstance(found, list):
+            found = {each["name"]: each["template"] for each in found}.get("default")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
+
+
+def refused_shapes(text: str) -> tuple[TemplateShape, ...] | None:
+    """Shapes that a template refuses, or has no words for; None: it cannot be rendered here.
+
+    Args:
+        text: The template, as chat_template.jinja or tokenizer_config.json holds it.
+    """
+    # Of transformers alone, and marks what a training learns from.
+    text = re.sub(r"\{%-?\s*(?:end)?generation\s*-?%\}", "", text)
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = lambda value, **_: json.dumps(value)
+
+    def takes(messages: Messages) -> bool:
+        try:
+            said = environment.from_string(text).render(
+                messages=messages,
+                tools=None,
+                add_generation_prompt=messages[-1]["role"] != "assistant",
+                bos_token="",
+                eos_token="",
+                raise_exception=_raise,
+                strftime_now=lambda _: "2026-01-01",
+            )
+        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError):
+            return False
+        # A template that makes text of a list has no words for a picture.
+        return _ADDRESS not in said
+
+    if not takes([_said("user")]):
+        return None
+    return tuple(
+        shape for shape in SHAPES if takes(_TRIED[shape][0]) and not takes(_TRIED[shape][1])
+    )
+
+
+def _raise(said: str) -> None:
+    raise TemplateError(said)
