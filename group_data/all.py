@@ -13,7 +13,9 @@ python = "3.12"
 # The names that `switch.sh` accepts, and the recipe each one starts. One is hot at a time.
 targets = {
     "qwen": {
-        "recipe": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
+        # Article 004's update: it sees. Its fallback is what ran before: other weights, text only.
+        "recipe": "qwen3.6-35b-a3b-autoround-dflash-k3-vision",
+        "fallback": "qwen3.6-35b-a3b-prismaquant-dflash-k3",
         "unit": "vllm-qwen36",
         "launcher": "/data/scripts/vllm/qwen36-launch.sh",
         "scripts": (

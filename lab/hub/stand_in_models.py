@@ -16,6 +16,8 @@ QWEN = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 QWEN_COMMIT = "e347d86b2a6cba4b54ea6f87ca247f60439eed07"
 #: Large enough that a cut download is resumed: huggingface_hub keeps whole 10 MB pieces only.
 QWEN_BYTES = 48_000_000
+QWEN_SEEING = "Intel/Qwen3.6-35B-A3B-int4-mixed-AutoRound"
+QWEN_SEEING_COMMIT = "65f69c73f17488236c85c85211f6ba28d7106157"
 QWEN_DRAFT = "z-lab/Qwen3.6-35B-A3B-DFlash"
 MISTRAL = "mistralai/Mistral-Small-4-119B-2603-NVFP4"
 MISTRAL_BASE = "mistralai/Mistral-Small-4-119B-2603"
@@ -36,7 +38,8 @@ def stand_in_models() -> tuple[StandInModel, ...]:
     """All stand-in repositories; each has an older revision with fewer words in its README."""
     return (
         _two_revisions(QWEN, "apache-2.0", _qwen(), QWEN_COMMIT),
-        _two_revisions(QWEN_DRAFT, "mit", _qwen_draft()),
+        _two_revisions(QWEN_SEEING, "apache-2.0", _qwen_seeing(), QWEN_SEEING_COMMIT),
+        _two_revisions(QWEN_DRAFT, "apache-2.0", _qwen_draft()),
         _two_revisions(MISTRAL, "apache-2.0", _mistral(MISTRAL, "U8", quantized=True)),
         _two_revisions(MISTRAL_BASE, "apache-2.0", _mistral_base()),
         _two_revisions(MISTRAL_DRAFT, "apache-2.0", _mistral_draft()),
@@ -78,6 +81,18 @@ def _qwen() -> Files:
         "chat_template.jinja": b"{{ messages | tojson }}\n",
         **_sharded("model", names, "U8", shards=2, total=QWEN_BYTES),
     }
+
+
+def _qwen_seeing() -> Files:
+    """The same model in four bits by AutoRound, whose visual tower is whole."""
+    names = [f"model.language_model.layers.{layer}.mlp.qweight" for layer in range(40)]
+    names += [f"model.visual.blocks.{block}.attn.qkv.weight" for block in range(27)]
+    files = _qwen()
+    quantised = {"quant_method": "auto-round", "packing_format": "auto_round:auto_gptq", "bits": 4}
+    config = {**json.loads(files["config.json"]), "quantization_config": quantised}
+    small = {name: data for name, data in files.items() if "model" not in name}
+    weights = _sharded("model", names, "U8", shards=2, total=8_000_000, seed=QWEN_SEEING)
+    return {**small, "config.json": _json(config), **weights}
 
 
 _PARTS = (

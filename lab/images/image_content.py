@@ -36,7 +36,9 @@ class Tag:
 
 #: The newest version under each moving tag, an older one beside it for tests of updates.
 TAGS = (
-    Tag("spark-arena/dgx-vllm-eugr-nightly", "latest", "vllm", "0.32.0"),
+    Tag("spark-arena/dgx-vllm-eugr-nightly", "latest", "vllm", "0.32.0", cuda="13.0.2"),
+    # The default's build by its day; the stand-in plays the version whose parser the lab has.
+    Tag("spark-arena/dgx-vllm-eugr-nightly", "2026082102", "vllm", "0.32.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026110101", "vllm", "0.31.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
     Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23"),

@@ -21,6 +21,9 @@ _WORK_S = 1800
 # rare, and a fourth of a small context is enough.
 _LONGEST_ANSWER = 32768
 _SHARE_OF_ANSWER = 4
+# What a program for coding may count on: its own prompt and tools, some files, an answer. A model
+# with less is left out of what `auto` promises, or everybody's context would be the least one's.
+_AGENT_CONTEXT = 131072
 
 
 @dataclass(frozen=True)
@@ -107,19 +110,24 @@ def _models(targets: Sequence[BoundTarget]) -> list[Model]:
             here = replace(model, name=name)
             found[name] = _least(here, found[name]) if name in found else here
     chat = [model for model in found.values() if model.kind == "chat"]
-    auto = [replace(reduce(_least, chat), name=AUTO, target=AUTO)] if chat else []
+    # A context that is not known is left to the engine, and counts.
+    large = [model for model in chat if (model.context or _AGENT_CONTEXT) >= _AGENT_CONTEXT]
+    auto = [replace(reduce(_least, large or chat), name=AUTO, target=AUTO)] if chat else []
     return [*auto, *found.values()]
 
 
 def _model(target: BoundTarget) -> Model:
-    """A target, with the least of what its recipe and its fallback can do."""
+    """A target, with the least context of its recipe and its fallback.
+
+    Whether it sees is its recipe's answer: a fallback is the exception, and refuses a picture.
+    """
     served = [serving(recipe, target.overrides(recipe)) for recipe in target.recipes]
     return Model(
         target.name,
         target.name,
         kind=served[0].kind,
         context=_shortest([each.context for each in served]),
-        images=all(recipe.lockstep.vision for recipe in target.recipes),
+        images=target.recipes[0].lockstep.vision is True,
     )
 
 

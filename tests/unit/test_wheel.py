@@ -150,7 +150,7 @@ def test_the_folder_is_planned_with_the_catalogue_of_the_wheel(
     done = installed.run("lockstep", "plan")
     assert done.returncode == 0, done.stderr
     assert "mistral-small-4-119b-nvfp4-sglang-eagle" in done.stdout
-    assert "To fetch: 95.1 GB" in done.stdout
+    assert "To fetch: 116.1 GB" in done.stdout
 
 
 @pytest.mark.parametrize(

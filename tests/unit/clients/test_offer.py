@@ -66,8 +66,27 @@ def test_context_is_the_least_of_recipe_and_fallback(tmp_path: Path) -> None:
     assert list(models) == ["auto", "qwen", "mistral", "mistral-vllm"]
     assert (models["qwen"].context, models["qwen"].output) == (262144, 32768)
     assert (models["mistral"].context, models["mistral"].output) == (32768, 8192)
-    assert models["auto"].context == 32768, "whichever is hot"
-    assert models["mistral-vllm"].images and not models["auto"].images
+    # A fallback that does not see is the exception.
+    assert models["qwen"].images and models["auto"].images
+
+
+@pytest.mark.parametrize(
+    ("big", "least"), [(None, 262144), (131072, 131072), (65536, 262144), (16384, 262144)]
+)
+def test_auto_has_the_least_context_that_an_agent_can_use(
+    tmp_path: Path, big: int | None, least: int
+) -> None:
+    """`mistral` has 32768, and is no model for an agent."""
+    changed = {"overrides": {"max_model_len": big}, "fallback": None} if big else {}
+    more = '{"gateway": {"peers": ("spark-2",)}}'
+    two = '{"gateway": {"peers": ("spark-1",)}}'
+    offer = offered(tmp_path, more=more, two=two, target=repr(changed))
+    assert offer.models[0].context == least
+
+
+def test_without_a_model_for_agents_auto_has_the_least_of_all(tmp_path: Path) -> None:
+    target = '{"fallback": None, "overrides": {"max_model_len": 65536}}'
+    assert offered(tmp_path, "spark-2", target=target).models[0].context == 65536
 
 
 def test_aliases_and_overrides_count(tmp_path: Path) -> None:

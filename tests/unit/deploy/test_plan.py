@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from a_spark import pins_for
+from an_inventory import PAIR, written
 from click.testing import CliRunner
 
 from lockstep.cli.main import main
@@ -179,3 +180,14 @@ def test_a_fork_is_judged_by_the_version_of_the_vllm_that_it_descends_from(
     moved = replace(pins, precompiled={url: newer})
     codes = {item.code for item in plan.plan_hosts(hosts, moved, KNOWN).findings}
     assert "engine-version" in codes
+
+
+def test_each_member_of_a_cluster_is_counted_with_its_own_memory(tmp_path: Path) -> None:
+    """One of the pair has 64 GB: the plan names it alone, before any host is asked."""
+    small = {**PAIR["spark-2.local"], "expected": {"memory_gib": 58.0}}
+    path = written(tmp_path, {**PAIR, "spark-2.local": small})
+    made = plan.plan_hosts(inventory_file.load(path), Pins(), KNOWN)
+    verdicts = [item.fit and item.fit.verdict for host in made.hosts for item in host.targets]
+    assert verdicts == ["fits", "does not fit"]
+    [finding] = [item for item in made.findings if item.code == "fit-none"]
+    assert finding.subject.startswith("spark-2.local: ")

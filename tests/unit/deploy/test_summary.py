@@ -43,7 +43,7 @@ GOLDEN = """\
 spark1
  venv engine       vLLM 0.19.2rc1.dev7, torch 2.10.0+cu130, CUDA 13.0
  qwen              active, vllm-qwen36 at 127.0.0.1:30001,
-                   qwen3.6-35b-a3b-prismaquant-dflash-k3
+                   qwen3.6-35b-a3b-autoround-dflash-k3-vision
  mistral           inactive, sglang-mistral4 at 127.0.0.1:30000,
                    mistral-small-4-119b-nvfp4-sglang-eagle
  mistral-vllm      failed, vllm at 127.0.0.1:8000,
@@ -67,7 +67,10 @@ def test_nothing_is_said_about_a_host_before_anything_is_known() -> None:
 
 def test_a_wiped_host_is_said_to_have_nothing() -> None:
     assert rows(PLAN, PLAN.name, {}, {"check": None}, AVAILABLE, {}) == [
-        ("qwen", "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-prismaquant-dflash-k3"),
+        (
+            "qwen",
+            "missing, vllm-qwen36 at 127.0.0.1:30001, qwen3.6-35b-a3b-autoround-dflash-k3-vision",
+        ),
         (
             "mistral",
             "missing, sglang-mistral4 at 127.0.0.1:30000, mistral-small-4-119b-nvfp4-sglang-eagle",

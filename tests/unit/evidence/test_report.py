@@ -114,6 +114,7 @@ def test_a_host_is_asked_without_a_lock() -> None:
     asked = report.questions(PLANS[0])
     assert asked["history.starts"]["units"] == [
         "vllm-qwen36.service",
+        "vllm-qwen36-fallback.service",
         "sglang-mistral4.service",
         "sglang-mistral4-fallback.service",
         "vllm.service",

@@ -350,7 +350,7 @@ def test_on_a_spark_of_64_gb_a_recipe_hears_with_what_it_runs_there() -> None:
     def said(name: str) -> str:
         return " ".join(advice(KNOWN.recipes[name], {}, KNOWN.knowledge, "dgx-spark-64"))
 
-    assert "run with gpu_memory_utilization 0.75." in said("qwen3.6-35b-a3b-nvfp4-nvidia")
+    assert "run with gpu_memory_utilization 0.75." in said("qwen3.6-35b-a3b-prismaquant-mtp-n3")
     assert "0.75 and a context of 131072 tokens." in said("qwen3.6-35b-a3b-fp8")
     assert "Here it may run" not in said(FORK)
 

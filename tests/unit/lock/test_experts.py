@@ -41,7 +41,7 @@ def test_the_lock_decides_where_nobody_states_whether_there_are_experts(
     """By what the checkpoint's config.json says, in the plan and in the unit alike."""
     recipe = recipe_file.parse(UNSTATED, Path("unstated.yaml"))
     first = spark()
-    target = replace(first.targets[0], recipe=recipe, image="ghcr.io/a/b:v1")
+    target = replace(first.targets[0], recipe=recipe, fallback=None, image="ghcr.io/a/b:v1")
     host = replace(first, targets=(target,))
     pins = replace(
         pins_for(host),

@@ -67,11 +67,14 @@ def test_another_port_is_taken_also_beside_a_container_that_is_to_go() -> None:
     assert codes == ["port-taken"]
 
 
+MODELS = ("vllm-qwen36", "vllm-qwen36-fallback", "sglang-mistral4")
+
+
 def test_a_host_is_asked_for_every_name_that_our_units_use() -> None:
     plan = spark()
     asked = preflight.questions(plan, pins_for(plan))["docker"]
-    assert asked["containers"] == ["vllm-qwen36", "sglang-mistral4", "open-webui"]
-    assert asked["volumes"] == ["vllm-qwen36-cache", "sglang-mistral4-cache", "open-webui"]
+    assert asked["containers"] == [*MODELS, "open-webui"]
+    assert asked["volumes"] == [*(f"{name}-cache" for name in MODELS), "open-webui"]
     off = spark(webui={"enabled": False})
     assert "open-webui" not in preflight.questions(off, pins_for(off))["docker"]["volumes"]
 

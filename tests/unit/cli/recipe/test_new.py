@@ -214,7 +214,7 @@ def test_a_mixture_in_nvfp4_gets_the_freeze_guard(hub: Hub) -> None:
     assert argv[argv.index("--moe-backend") + 1] == "marlin"
     assert argv[argv.index("--tool-call-parser") + 1] == "qwen3_coder"
     assert "guard --moe-backend marlin" in said
-    assert "family as recipe qwen3.6-35b-a3b-nvfp4-mtp-k2 " in said
+    assert "family as recipe qwen3.6-35b-a3b-nvfp4-nvidia " in said
     assert recipe.lockstep.moe is True
     assert recipe.lockstep.licence == "Apache-2.0"
 
@@ -532,4 +532,4 @@ def test_the_example_of_the_documents_is_what_is_said(hub: Hub) -> None:
     shown = [line.removeprefix("    ") for line in example.splitlines()]
     said = invoke("new", "org/Model-35B-NVFP4").output.splitlines()
     # The commit follows from the test's own files.
-    assert (len(shown), shown[1:]) == (11, said[1 : len(shown)])
+    assert (len(shown), shown[1:]) == (12, said[1 : len(shown)])

@@ -212,7 +212,7 @@ def test_the_command_writes_the_lock_and_shows_what_moved(world: World, site: Pa
     assert again.stdout == "Nothing has moved; some.lock.yaml is as it was.\n"
     assert run("update", site, "uv", "--check").exit_code == 0
     every = run("update", site).stdout
-    assert every.endswith("written: 80.0 GiB of weights, 30.0 GiB of images.\n")
+    assert every.endswith("written: 100.0 GiB of weights, 30.0 GiB of images.\n")
 
 
 @pytest.mark.parametrize("command", ["lock", "update"])
