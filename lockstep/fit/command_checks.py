@@ -15,7 +15,7 @@ from lockstep.fit.fit import UNSAID, Floors, model_of
 from lockstep.models.known_models import USUAL, Knowledge, Model
 from lockstep.models.quantisation import scheme_of
 from lockstep.onhost.engines import Engine
-from lockstep.recipes import flags
+from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -159,7 +159,7 @@ def _host_memory(case: Case) -> Iterator[Finding]:
     """Flags, variables and settings that take the host's memory, which a Spark has no other of."""
     variables = environment(case.recipe, control=AsWritten())
     kinds = {
-        f"{name} {value[:60]}".strip(): kind.what
+        f"{name} {_shown(name, value)}".strip(): kind.what
         # The first kind of an engine that knows a flag names it best.
         for kind in reversed(case.engine.host_memory)
         for name, value in kind.refused(case.argv, variables)
@@ -178,6 +178,10 @@ def _host_memory(case: Case) -> Iterator[Finding]:
         )
 
 
+def _shown(name: str, value: str) -> str:
+    return secret_values.hide(value, secret_values.of_variables({name: value}))[:60]
+
+
 def _gib(size: str) -> float:
     """A size as Docker reads it ("16gb", "64g", "65536m", bytes), in GiB; 0 for what is none."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmgt]?)i?b?", size.strip().lower())
@@ -194,11 +198,15 @@ def _network(case: Case) -> Iterator[Finding]:
             f"the API listens on every address ({where})",
             "Set host to 127.0.0.1.",
         )
-    if flags.find(case.argv, ("--api-key",)):
+    found = [*secret_values.of_command(case.argv)]
+    found += secret_values.of_variables(environment(case.recipe, control=AsWritten()))
+    if names := sorted({name for name, _ in found}):
         yield case.error(
             "secret-on-command-line",
-            "--api-key shows its secret in the process list and in the unit",
-            "Remove it; the engine listens on loopback only.",
+            f"{', '.join(names)}: everybody on the host can read it, in the process list, in the "
+            "unit and in `docker inspect`",
+            "Remove it: the engine listens on loopback only, and its weights are fetched before, "
+            "with the token of the inventory.",
         )
 
 

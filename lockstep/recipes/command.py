@@ -53,7 +53,7 @@ def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> 
     RecipeError where a value refers to a variable that ``control`` lacks.
     """
     return {
-        key: _expanded(recipe, key, value, control or {})
+        key: _expanded(recipe, key, value, {} if control is None else control)
         for key, value in freeze_guard.variables(recipe).items()
     }
 

@@ -6,7 +6,6 @@ hold for it as for any other model, and an operator can choose it by name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, held
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
-from lockstep.recipes import flags
+from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
@@ -32,7 +31,6 @@ from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
 from lockstep.units.served_weights import weight_overrides
 
-_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -242,13 +240,13 @@ def _environment(
 
 
 def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:
-    secret = next((name for name in variables if _SECRET.search(name.upper())), None)
-    found = f"env.{secret}" if secret else "--api-key" if flags.find(argv, ("--api-key",)) else ""
+    found = [f"env.{name}" for name, _ in secret_values.of_variables(variables)]
+    found += [name for name, _ in secret_values.of_command(argv)]
     if found:
         raise RecipeError(
             "a recipe must not carry a secret: units and command lines are readable by everyone",
             where=str(recipe.path),
-            found=found,
+            found=", ".join(found),
             remedy="Remove it; weights are fetched before, and the engine runs offline.",
         )
 
