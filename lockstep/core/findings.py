@@ -33,9 +33,10 @@ CODES = FATAL | {
     *("key-unknown", "kind-unsure", "kind-unused", "known-bad", "licence-refused"),
     *("licence-unknown", "memory", "memory-available", "mtp-inherits-backend", "needs-cluster"),
     *("no-cable", "not-fetched", "other-host", "port-taken", "public-address", "restart-policy"),
-    *("secret-on-command-line", "tensorizer-quantised", "unreachable", "unreadable"),
-    *("upgrade-pending", "utilization-high", "utilization-too-high", "utilization-unset"),
-    *("vision-contradiction", "vision-unused", "wifi"),
+    *("secret-on-command-line", "sparkrun-newer", "tensorizer-quantised", "unreachable"),
+    *("too-many-states", "unreadable", "upgrade-pending", "utilization-high"),
+    *("utilization-too-high", "utilization-unset", "vision-contradiction", "vision-unused"),
+    "wifi",
 }
 
 

@@ -70,6 +70,14 @@ class Case:
         return serve_command(self.recipe, overrides=own)
 
     @cached_property
+    def variables(self) -> dict[str, str]:
+        """Its environment, with what only a start knows as it is written.
+
+        RecipeError where a value has no meaning.
+        """
+        return environment(self.recipe, control=AsWritten(), overrides=self.overrides)
+
+    @cached_property
     def asked(self) -> Serving:
         """What that command line asks for."""
         return read_back(self.recipe, self.argv, self.version)
@@ -157,12 +165,11 @@ def _memory(case: Case) -> Iterator[Finding]:
 
 def _host_memory(case: Case) -> Iterator[Finding]:
     """Flags, variables and settings that take the host's memory, which a Spark has no other of."""
-    variables = environment(case.recipe, control=AsWritten())
     kinds = {
         f"{name} {_shown(name, value)}".strip(): kind.what
         # The first kind of an engine that knows a flag names it best.
         for kind in reversed(case.engine.host_memory)
-        for name, value in kind.refused(case.argv, variables)
+        for name, value in kind.refused(case.argv, case.variables)
     }
     asked = [f"{said} ({what})" for said, what in kinds.items()]
     shared = case.recipe.executor_config.get("shm_size")
@@ -199,7 +206,7 @@ def _network(case: Case) -> Iterator[Finding]:
             "Set host to 127.0.0.1.",
         )
     found = [*secret_values.of_command(case.argv)]
-    found += secret_values.of_variables(environment(case.recipe, control=AsWritten()))
+    found += secret_values.of_variables(case.variables)
     if names := sorted({name for name, _ in found}):
         yield case.error(
             "secret-on-command-line",
@@ -277,7 +284,8 @@ def _corrupting(case: Case) -> Iterator[Finding]:
         yield case.warning(
             "draft-corrupts",
             f"{method.upper()} with {shown}: {seen}",
-            "Set speculative_num_draft_tokens to another number, and compare the answers.",
+            "Set another number by speculative_num_draft_tokens, or by one less of "
+            "speculative_dspark_block_size, and compare the answers.",
         )
     yield from _experts(case)
     if scheme_of(case.quantisation) not in _W4A16:
@@ -370,7 +378,7 @@ def _unguarded(case: Case) -> Finding:
 
 
 def _freezing(case: Case) -> Iterator[Finding]:
-    guard, variables = case.engine.guard, environment(case.recipe, control=AsWritten())
+    guard = case.engine.guard
     if guard is None:
         return
     backend = flags.value_of(case.argv, (guard.flag,))
@@ -381,7 +389,7 @@ def _freezing(case: Case) -> Iterator[Finding]:
             "seen to freeze a Spark",
             f"Say nothing of {guard.flag}: Lockstep gives the right value.",
         )
-    if variables.get(guard.variable) == guard.freezing_value:
+    if case.variables.get(guard.variable) == guard.freezing_value:
         yield case.error(
             "freezing-backend",
             f"{guard.variable}={guard.freezing_value} freezes a Spark",

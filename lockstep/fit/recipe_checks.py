@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from packaging.version import Version
+
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, ordered
 from lockstep.fit.advice import advice
@@ -14,6 +16,9 @@ from lockstep.fit.fit import UNSAID, Fit, Floors, fit
 from lockstep.models.known_models import USUAL
 from lockstep.models.licences import judge
 from lockstep.recipes.recipe_file import Recipe, with_siblings
+
+# The newest sparkrun whose recipe format was read (core/recipe.py, core/env_templates.py, 2026-11).
+_SPARKRUN = (0, 4)
 
 
 def check(
@@ -74,6 +79,15 @@ def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
     if recipe.lockstep.known_bad:
         remedy = f"Choose another recipe of {recipe.model}: `lockstep recipe list`."
         yield case.error("known-bad", recipe.lockstep.known_bad, remedy)
+    oldest = Version(recipe.min_sparkrun_version or "0")
+    if oldest.release[:2] > _SPARKRUN:
+        yield case.error(
+            "sparkrun-newer",
+            f"it is for sparkrun {oldest} or newer, and Lockstep reads the format as "
+            f"{'.'.join(map(str, _SPARKRUN))} has it: something may be left out without a word",
+            "Compare the command and the environment of `lockstep recipe show` with what is meant, "
+            "and lower min_sparkrun_version.",
+        )
     policy = recipe.executor_config.get("restart_policy")
     if policy and policy != "no":
         yield case.warning(

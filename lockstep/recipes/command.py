@@ -8,7 +8,13 @@ from typing import Any
 
 from lockstep.core.argv import is_flag
 from lockstep.recipes import flags, freeze_guard
-from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, substitute
+from lockstep.recipes.placeholders import (
+    engine_of,
+    interpolated,
+    refuse_leftovers,
+    split,
+    substitute,
+)
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.spelling import spelled
 
@@ -47,13 +53,31 @@ def serve_command(
     return (*line.argv, *line.always())
 
 
-def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The engine's environment, with ``control`` for ``$VAR`` and ``${VAR}`` inside its values.
+def environment(
+    recipe: Recipe,
+    *,
+    control: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    launch: Mapping[str, object] | None = None,
+) -> dict[str, str]:
+    """The engine's environment.
 
-    RecipeError where a value refers to a variable that ``control`` lacks.
+    Args:
+        control: Values for ``$VAR`` and ``${VAR}``.
+        overrides: As for `serve_command`; with `defaults` the values for ``{config.KEY}``.
+        launch: Values for ``{launch.KEY}``; None: nothing is known of the start, and they stay.
+
+    Raises:
+        RecipeError: a value refers to something that these lack.
     """
     return {
-        key: _expanded(recipe, key, value, {} if control is None else control)
+        key: interpolated(
+            recipe,
+            f"env.{key}",
+            _expanded(recipe, key, value, {} if control is None else control),
+            overrides or {},
+            launch,
+        )
         for key, value in freeze_guard.variables(recipe).items()
     }
 

@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from packaging.version import Version
+
 from lockstep.core.errors import LockstepError, RecipeError, gather_faults, raise_all
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
@@ -68,6 +70,11 @@ _Model = Annotated[
 _Revision = Annotated[str, like(r"[A-Za-z0-9][\w./-]*", "must be a branch, tag or commit", "")]
 _Word = Annotated[str, Rule("must be one word that does not start with '-'", _is_word)]
 _Nodes = Annotated[int, between(1, MOST_NODES, "must be a whole number of Sparks", " Sparks")]
+#: InvalidVersion is a ValueError.
+_Release = Annotated[
+    str,
+    Rule("is not a version", lambda text: not text or Version(text), '"0.4.0", in quotes'),
+]
 _Name = Annotated[str, like(r"[A-Za-z_]\w*", "is not a variable name", "letters, digits and '_'")]
 
 
@@ -86,6 +93,7 @@ class Recipe:
         container: Image reference; "" means that the engine lives in a venv.
         min_nodes: Least number of Sparks.
         max_nodes: Most Sparks, or None for no limit.
+        min_sparkrun_version: The oldest sparkrun that can run it; "" where it names none.
         mode, solo_only, cluster_only: Deprecated spellings of these two, which count already.
         defaults: Values for placeholders and flags.
         env: Environment of the engine, values as text; "$VAR" is not yet expanded.
@@ -105,6 +113,7 @@ class Recipe:
     container: _Word = ""
     min_nodes: _Nodes = 1
     max_nodes: _Nodes | None = None
+    min_sparkrun_version: _Release = ""
     mode: Literal["auto", "solo", "cluster"] = "auto"
     solo_only: Any = None
     cluster_only: Any = None

@@ -29,7 +29,7 @@ from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import read_back
 from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
-from lockstep.units.served_weights import weight_overrides
+from lockstep.units.served_weights import model_path, weight_overrides
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -175,7 +175,7 @@ def _variant(
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides)
     ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
-    variables = _environment(settings, recipe, ours)
+    variables = _environment(settings, target, recipe, pins, ours)
     if target.group is not None and recipe.engine is not None:
         # A recipe cannot know a host's interfaces.
         variables |= target.group.environment(recipe.engine)
@@ -231,12 +231,28 @@ def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
 
 
 def _environment(
-    settings: Settings, recipe: Recipe, of_engine: Mapping[str, str]
+    settings: Settings,
+    target: BoundTarget,
+    recipe: Recipe,
+    pins: Pins,
+    of_engine: Mapping[str, str],
 ) -> dict[str, str]:
     """The engine's variables: what every engine here gets, then the recipe's own, which win."""
     ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
     ours |= {**engine_of(recipe).environment, **of_engine}
-    return {**ours, **environment(recipe, control=ours)}
+    commit = None
+    if not recipe.model.startswith("/"):
+        commit = held(pins.models, recipe.repository).commit
+    launch = {
+        "model_path": model_path(settings, recipe, commit) if commit else recipe.model,
+        "model_revision": commit,
+        "num_nodes": len(target.group.members) if target.group else 1,
+        "node_rank": target.group.rank if target.group else 0,
+        "node_host": target.group.address if target.group else LOOPBACK,
+        "runtime_cache_dir": of_engine["XDG_CACHE_HOME"],
+    }
+    said = environment(recipe, control=ours, overrides=target.overrides(recipe), launch=launch)
+    return {**ours, **said}
 
 
 def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:

@@ -216,6 +216,9 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("mtp-inherits-backend", None, KNOWN.recipes["nemotron-3-super-120b-nvfp4"]),
     # Nobody runs them.
     ("hooks-not-run", "error", parse(f"{BARE}\nmods: [mods/fix-template]")),
+    ("sparkrun-newer", "error", parse(f'{BARE}\nmin_sparkrun_version: "0.5.0"')),
+    ("sparkrun-newer", None, parse(f'{BARE}\nmin_sparkrun_version: "0.4.1"')),
+    ("cannot-run", "error", parse(f"{BARE}\nenv: {{P: '{{config.port}}'}}")),
     ("guard-unknown", "warning", parse(BARE)),
     # Nobody reads the configuration of a folder that is on a Spark.
     ("guard-unknown", "error", parse(BARE.replace("a/b", "/data/mine"))),
@@ -282,6 +285,8 @@ def served(recipe: Recipe, *words: str, quantization: str = "nvfp4") -> Recipe:
         ("--speculative-num-draft-tokens 6", "nvfp4", "draft-corrupts", "sglang#33800"),
         ("--speculative-num-draft-tokens 5", "nvfp4", "draft-corrupts", None),
         ("--speculative-num-draft-tokens 7", "nvfp4", "draft-corrupts", None),
+        ("--speculative-dspark-block-size 5", "nvfp4", "draft-corrupts", "sglang#33800"),
+        ("--speculative-dspark-block-size 4", "nvfp4", "draft-corrupts", None),
         # Marlin with weights of four bits.
         ("--moe-runner-backend marlin", "mxfp4", "kernels-corrupt", "inclusionAI/Ling#26"),
         ("--moe-runner-backend marlin", "W4A16", "kernels-corrupt", "inclusionAI/Ling#26"),

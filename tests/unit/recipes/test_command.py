@@ -6,6 +6,7 @@ Those of the default targets stand in `tests/render/golden`.
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,43 @@ def test_variables_in_the_environment_come_from_the_inventory_or_are_refused() -
     assert environment(recipe, control={"HF_TOKEN": "t", "X": "x"})["BOTH"] == "axb"
     with pytest.raises(RecipeError, match=r"env.TOKEN refers to \$HF_TOKEN"):
         environment(recipe)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("{config.port}", "9"),
+        ("{config.a}-{config.model}", "x-org/model"),
+        ("{launch.num_nodes}/{launch.model_path}", "2//m"),
+        ('{"p":{config.port}}', '{"p":9}'),
+        # sparkrun's own rules: an escape, shell's braces, and no other braces.
+        ("{{config.port}} ${config.port} {port}", "{config.port} ${config.port} {port}"),
+        *((text, None) for text in ("{config.gone}", "{config.port:04}", "{config.port")),
+        *((text, None) for text in ("{config.many}", "{launch.cluster_id}", "{launch.node_rank}")),
+    ],
+)
+def test_sparkruns_names_in_the_environment_have_a_value_or_are_refused(
+    text: str, read: str | None
+) -> None:
+    recipe = recipe_of(f"defaults: {{port: 8, a: x, many: [1]}}\nenv: {{V: {text!r}}}")
+    launch = {"num_nodes": 2, "model_path": "/m"}
+    if read is None:
+        with pytest.raises(RecipeError, match=r"env\.V refers to"):
+            environment(recipe, overrides={"port": 9}, launch=launch)
+    else:
+        assert environment(recipe, overrides={"port": 9}, launch=launch) == {"V": read}
+
+
+def test_before_a_start_its_names_stay_and_in_a_command_they_are_refused() -> None:
+    recipe = recipe_of(
+        "defaults: {port: 8}\nenv: {V: '{launch.node_rank}'}\n"
+        "command: 'vllm serve {model} --port {config.port} --seed {launch.node_rank}'"
+    )
+    assert environment(recipe) == {"V": "{launch.node_rank}"}
+    with pytest.raises(RecipeError, match=r"launch\.node_rank"):
+        serve_command(recipe)
+    served = replace(recipe, command=recipe.command.partition(" --seed")[0])
+    assert line(served) == "vllm serve org/model --port 8"
 
 
 def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() -> None:
