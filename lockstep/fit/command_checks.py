@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePosixPath
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -14,6 +16,7 @@ from lockstep.core.findings import Finding
 from lockstep.fit.fit import UNSAID, Floors, model_of
 from lockstep.models.known_models import USUAL, Knowledge, Model
 from lockstep.models.quantisation import scheme_of
+from lockstep.onhost.engine.theirs import begins
 from lockstep.onhost.engines import Engine
 from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
@@ -26,6 +29,7 @@ KNOWN_BAD_UTILIZATION = 0.9
 # Article 003, known issues: "incompatible with NVFP4 / compressed-tensors quantized models".
 WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
+_SHELLS = ("sh", "bash", "dash")
 # What only an answer in words has a use for.
 _OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
 # Weights of 4 bits with activations of 16 that Marlin's kernels compute with.
@@ -50,6 +54,7 @@ class Case:
         hosts: Sparks of its cluster; 1 without one.
         machine: The kind of host, by its name in ``hardware.yaml``.
         floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
+        entrypoint: What its image starts before a command, by the lock; None where that is silent.
     """
 
     recipe: Recipe
@@ -59,6 +64,7 @@ class Case:
     hosts: int = 1
     machine: str = USUAL
     floors: Floors = UNSAID
+    entrypoint: Sequence[str] | None = None
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -129,6 +135,7 @@ class Case:
 def command_findings(case: Case) -> Iterator[Finding]:
     """Every finding that needs the command line or environment; RecipeError for one without."""
     for part in (
+        _entry,
         _memory,
         _host_memory,
         _network,
@@ -141,6 +148,33 @@ def command_findings(case: Case) -> Iterator[Finding]:
         _content,
     ):
         yield from part(case)
+
+
+def _entry(case: Case) -> Iterator[Finding]:
+    """An entry point that takes the command for its own arguments.
+
+    A wrapper, such as NVIDIA's or `tini --`, starts what it is given, and stays.
+    """
+    name = case.recipe.container.partition("@")[0]
+    own = case.recipe.executor_config.get("entrypoint")
+    words: tuple[str, ...] = (str(own),)
+    where = "executor_config.entrypoint is"
+    if own is None:
+        known = case.engine.entry_points.get(re.sub(r"^docker\.io/|:[^/]*$", "", name), ())
+        words = known if case.entrypoint is None else tuple(case.entrypoint)
+        where = f"the entry point of {name} is"
+    ways = (*case.engine.entries, *case.engine.older_entries)
+    last = PurePosixPath(words[-1]).name if words else ""
+    starts = any(begins(words, way) is not None for way in ways)
+    begun = last in {*(way[0] for way in ways), *_SHELLS}
+    in_shell = "-c" in words[-2:] and "$@" not in last
+    if starts or begun or in_shell:
+        yield case.error(
+            "entry-point",
+            f"{where} {shlex.join(words)!r}, and what is run is that before the whole command, "
+            f"{shlex.join(case.argv[:2])!r} …",
+            'Add `entrypoint: ""` under executor_config: the command is whole.',
+        )
 
 
 def _memory(case: Case) -> Iterator[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from packaging.version import Version
 
@@ -30,6 +30,7 @@ def check(
     floors: Floors = UNSAID,
     engine_version: str | None = None,
     unanswered: str = "",
+    entrypoint: Sequence[str] | None = None,
     hosts: int | None = None,
 ) -> list[Finding]:
     """Every finding about one recipe, errors first.
@@ -40,6 +41,8 @@ def check(
         floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
         engine_version: The engine that will run it, None where it is not known.
         unanswered: Why the engine of its image could not be asked when it was deployed, or "".
+        entrypoint: What its image starts before a command, by the lock; None where that says
+            nothing.
         hosts: Sparks of its cluster, 1 without one; None where it is bound to no host yet.
     """
     recipe = with_siblings(recipe, catalogue.recipes.values())
@@ -51,6 +54,7 @@ def check(
         hosts or 1,
         machine=machine,
         floors=floors,
+        entrypoint=entrypoint,
     )
     findings = [*_stated(case, unanswered), *_licences(case, catalogue.accepted)]
     try:

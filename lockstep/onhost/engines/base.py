@@ -175,6 +175,8 @@ class Engine:
         name: In recipes, in the names of its files in the catalogue, and on a host.
         title: In sentences.
         entries: The words that start it; the first ones are written where a recipe has no command.
+        older_entries: Words that started older releases of it.
+        entry_points: Repository of images → their entry point, where that starts it already.
         runtimes: sparkrun's runtimes that drive it.
         hints: The start of a command → the runtime that it stands for.
         in_venv: Whether it runs in a venv of the host, too, not in an image only.
@@ -237,6 +239,8 @@ class Engine:
     name: str
     title: str
     entries: tuple[tuple[str, ...], ...]
+    older_entries: tuple[tuple[str, ...], ...] = ()
+    entry_points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     runtimes: tuple[str, ...] = ()
     hints: tuple[tuple[re.Pattern[str], str], ...] = ()
     metrics: Metrics

@@ -60,6 +60,7 @@ ENGINE = LlamaCpp(
     title="llama.cpp",
     # The second as its own images have it, which are to be given `entrypoint: ""`.
     entries=(("llama-server",), ("/app/llama-server",)),
+    entry_points={"ghcr.io/ggml-org/llama.cpp": ("/app/llama-server",)},
     runtimes=("llama-cpp",),
     hints=((re.compile(r"(?:/app/)?llama-server\b"), "llama-cpp"),),
     flags={

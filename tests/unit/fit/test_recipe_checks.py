@@ -154,6 +154,40 @@ def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
         assert f"{code!r} into `waive`" in remedies[code]
 
 
+@pytest.mark.parametrize(
+    ("container", "entry", "command", "wrong"),
+    [
+        # Without a lock, of images that everybody knows.
+        ("vllm/vllm-openai:v0.28.0", None, "vllm serve {model}", True),
+        ("docker.io/vllm/vllm-openai@sha256:" + "0" * 64, None, "vllm serve {model}", True),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda", None, "llama-server -m {model}", True),
+        ("a/b:1", None, "vllm serve {model}", False),
+        # By the lock.
+        ("vllm/vllm-openai:v0.28.0", [], "vllm serve {model}", False),
+        ("a/b:1", ["vllm", "serve"], "vllm serve {model}", True),
+        ("a/b:1", ["/usr/bin/vllm"], "vllm serve {model}", True),
+        ("a/b:1", ["tini", "--", "vllm", "serve"], "vllm serve {model}", True),
+        ("a/b:1", ["python3", "-m", "sglang.launch_server"], "sglang serve --model {model}", True),
+        ("a/b:1", ["python3", "-m", "vllm.entrypoints.openai.api_server"], "vllm serve x", True),
+        ("a/b:1", ["/bin/sh", "-c", "vllm serve"], "vllm serve {model}", True),
+        ("a/b:1", ["/bin/bash"], "vllm serve {model}", True),
+        # A wrapper starts what it is given.
+        ("a/b:1", ["/opt/nvidia/nvidia_entrypoint.sh"], "vllm serve {model}", False),
+        ("a/b:1", ["tini", "--"], "vllm serve {model}", False),
+        ("a/b:1", ["/bin/bash", "-c", '. /env; exec "$0" "$@"'], "vllm serve {model}", False),
+    ],
+)
+def test_an_entry_point_that_would_double_the_command_is_refused_with_the_mend(
+    container: str, entry: list[str] | None, command: str, wrong: bool
+) -> None:
+    text = f"model: a/b:Q8\ncontainer: {container}\ncommand: {command}\n"
+    for mend, left in (("", wrong), ('executor_config: {entrypoint: ""}', False)):
+        found = check(parse(f"{text}{mend}"), KNOWN, entrypoint=entry)
+        errors = [item for item in found if item.code == "entry-point"]
+        assert bool(errors) is left, found
+        assert all('`entrypoint: ""`' in item.remedy for item in errors)
+
+
 BARE = "model: a/b\ncommand: vllm serve {model}"
 ALONE = "model: a/b\nruntime: vllm\nmetadata: {quantization: NVFP4}\n"
 SEES = KNOWN.recipes["qwen3.6-35b-a3b-autoround-dflash-k3-vision"]
@@ -216,6 +250,7 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("mtp-inherits-backend", None, KNOWN.recipes["nemotron-3-super-120b-nvfp4"]),
     # Nobody runs them.
     ("hooks-not-run", "error", parse(f"{BARE}\nmods: [mods/fix-template]")),
+    ("entry-point", "error", parse(f"{BARE}\nexecutor_config: {{entrypoint: vllm}}")),
     ("sparkrun-newer", "error", parse(f'{BARE}\nmin_sparkrun_version: "0.5.0"')),
     ("sparkrun-newer", None, parse(f'{BARE}\nmin_sparkrun_version: "0.4.1"')),
     ("cannot-run", "error", parse(f"{BARE}\nenv: {{P: '{{config.port}}'}}")),
