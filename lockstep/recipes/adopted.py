@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.argv import is_flag
 from lockstep.core.errors import RecipeError
 from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.engines.argv import is_flag
 from lockstep.recipes.recipe_file import parse
 
 # Where weights lie is Lockstep's to say, and a recipe's own word would win.

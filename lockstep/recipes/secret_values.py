@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lockstep.core.argv import is_flag
+from lockstep.onhost.engines.argv import is_flag
 
 HIDDEN = "(secret)"
 # Not `--ssl-keyfile`, `--speculative-token-map`, MAX_TOKENS nor TOKENIZERS_PARALLELISM.

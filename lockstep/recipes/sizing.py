@@ -199,7 +199,7 @@ class _Said:
 
 def _number(recipe: Recipe, key: str, text: object) -> float | None:
     # The engine chooses what is "auto", as if nothing were said; of a length -1 is the same.
-    if text is None or str(text) in ("", "auto", "-1"):
+    if text is None or str(text).lower() in ("", "auto", "-1"):
         return None
     try:
         number = size(str(text))

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.onhost.core.need import Need
+from lockstep.onhost.engines.argv import find, is_flag, value_of
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import Reading, Unanswered, given, refusal
 
@@ -89,9 +90,9 @@ class HostMemory:
                 continue
             flag, given, value = word.partition("=")
             if re.fullmatch(self.flags, flag):
-                after = argv[index + 1] if index + 1 < len(argv) else "-"
-                # A flag alone is on; "-1" is a value.
-                value = value if given else "" if re.match(r"-\D|-$", after) else after
+                after = argv[index + 1] if index + 1 < len(argv) else ""
+                # A flag alone is on.
+                value = value if given else "" if is_flag(after) else after
                 named.append((flag, value))
         return tuple(named)
 
@@ -297,18 +298,12 @@ class Engine:
         return self.flags.get(key, ("--" + key.replace("_", "-"),))
 
     def value(self, argv: Sequence[str], key: str) -> str | None:
-        """What a command line gives for a recipe key, None where it has no such flag."""
-        names = self.spellings(key)
-        for index, word in enumerate(argv):
-            flag, given, value = word.partition("=")
-            if flag in names:
-                return value if given else argv[index + 1]
-        return None
+        """What a command line gives for a recipe key, as `value_of` reads it."""
+        return value_of(argv, self.spellings(key))
 
     def has(self, argv: Sequence[str], key: str) -> bool:
         """Whether a command line has a recipe key's flag, with a value or without."""
-        names = self.spellings(key)
-        return any(word.partition("=")[0] in names for word in argv)
+        return find(argv, self.spellings(key)) is not None
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """What a command line says that the model is asked for; None where it does not say."""

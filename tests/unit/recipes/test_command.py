@@ -84,7 +84,7 @@ def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
     )
     assert line(
         recipe, overrides={"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1}
-    ) == ("vllm serve org/model --port 2 --host 127.0.0.1 -tp 2 --node-rank 1")
+    ) == ("vllm serve org/model --port 2 --host 127.0.0.1 --tensor-parallel-size 2 --node-rank 1")
 
 
 def test_a_local_model_keeps_its_name_in_the_api() -> None:
