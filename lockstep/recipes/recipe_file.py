@@ -206,17 +206,17 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
 
 
 def with_siblings(recipe: Recipe, others: Iterable[Recipe]) -> Recipe:
-    """The recipe with what others of the same checkpoint state of experts, where it states nothing
-    and they agree."""
-    alike = [
-        each
-        for each in others
-        if each.model == recipe.model and each.lockstep.moe is not None and each.name != recipe.name
-    ]
-    if recipe.lockstep.moe is not None or len({each.lockstep.moe for each in alike}) != 1:
+    """The recipe with what others of the same checkpoint state of its licence and of experts, where
+    it states nothing and they agree."""
+    alike = [each for each in others if each.model == recipe.model and each.name != recipe.name]
+    licences = {each.lockstep.licence for each in alike} - {None}
+    if recipe.lockstep.licence is None and len(licences) == 1:
+        recipe = replace(recipe, lockstep=replace(recipe.lockstep, licence=licences.pop()))
+    stating = [each for each in alike if each.lockstep.moe is not None]
+    if recipe.lockstep.moe is not None or len({each.lockstep.moe for each in stating}) != 1:
         return recipe
-    stored = (str(each.metadata.get("quantization") or "") for each in alike)
-    return with_experts(recipe, bool(alike[0].lockstep.moe), next(filter(None, stored), ""))
+    stored = (str(each.metadata.get("quantization") or "") for each in stating)
+    return with_experts(recipe, bool(stating[0].lockstep.moe), next(filter(None, stored), ""))
 
 
 def with_experts(recipe: Recipe, moe: bool, stored: str) -> Recipe:

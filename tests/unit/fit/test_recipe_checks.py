@@ -76,6 +76,13 @@ def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
     assert not [item for item in check(recipe, accepting) if item.severity == "error"]
 
 
+def test_what_the_catalogue_knows_of_a_checkpoint_holds_for_a_strangers_recipe() -> None:
+    """As Spark Arena's registry has Nemotron 3 Super: it states neither licence nor experts."""
+    model = KNOWN.recipes["nemotron-3-super-120b-nvfp4"].model
+    found = codes(parse(f"model: {model}\ncommand: vllm serve {{model}}"))
+    assert "licence-refused" in found and not {"licence-unknown", "guard-unknown"} & found
+
+
 def test_what_is_known_to_be_bad_says_what_else_to_do() -> None:
     found = check(KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"], KNOWN)
     finding = next(item for item in found if item.code == "known-bad")
