@@ -46,6 +46,7 @@ def serve_command(
     """
     line = _Line(recipe, overrides or {})
     line.start()
+    line.read_variables()
     line.put_model_first()
     line.override()
     line.name_revisions()
@@ -60,7 +61,7 @@ def environment(
     overrides: Mapping[str, object] | None = None,
     launch: Mapping[str, object] | None = None,
 ) -> dict[str, str]:
-    """The engine's environment.
+    """The engine's environment, without what stands for a flag: the command has that.
 
     Args:
         control: Values for ``$VAR`` and ``${VAR}``.
@@ -79,7 +80,12 @@ def environment(
             launch,
         )
         for key, value in freeze_guard.variables(recipe).items()
+        if recipe.engine is None or key not in recipe.engine.variables.values()
     }
+
+
+# Recipe keys whose flag has no value.
+_SWITCHES = ("embeddings", "reranking", "mlock")
 
 
 class _Line:
@@ -110,6 +116,25 @@ class _Line:
             words = flags.words(value)
             if words is not None:
                 self.argv = (*self.argv, self._names(key)[0], *words)
+
+    def read_variables(self) -> None:
+        """Variables that stand for flags, as flags; a flag that is written wins.
+
+        RecipeError where the flags are in a file: nothing here would see them.
+        """
+        if flags.find(self.argv, ("--config",)):
+            raise self.recipe.fault(
+                "the command takes its flags from a file, which nothing here reads",
+                found="--config",
+                remedy="Write these flags into the command.",
+            )
+        for key, name in self.engine.variables.items():
+            value, names = self.recipe.env.get(name), self.engine.spellings(key)
+            if value is not None and not flags.find(self.argv, names):
+                said = interpolated(self.recipe, f"env.{name}", value, self.overrides, {})
+                switch = {"1": True, "true": True, "on": True, "0": False, "false": False}
+                given = switch.get(said.lower(), False) if key in _SWITCHES else said
+                self._set(names, given)
 
     def put_model_first(self) -> None:
         """A positional model stands right after `serve`, where no flag can swallow it."""

@@ -184,6 +184,7 @@ class Engine:
         usual: Whether a recipe that names no runtime means its first one.
         flags: Recipe key → spellings of its flag, the one that is written first; () for a key that
             it has no flag for. Other keys are the flag of the same name with dashes.
+        variables: Recipe key → variable that means the same as its flag, which wins.
         positional_model: Whether the model stands right after `entries`, without a flag.
         draft_config: Spellings of the flag whose JSON value describes the draft; () where it has a
             flag for each part.
@@ -249,6 +250,7 @@ class Engine:
     in_venv: bool = False
     usual: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     positional_model: bool = False
     on_python: bool = True
     version_pages: tuple[tuple[str, str], ...] = ()

@@ -5,6 +5,7 @@ Those of the default targets stand in `tests/render/golden`.
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -162,6 +163,7 @@ def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
         ("command: vllm serve {model} --x `id`", "needs a shell"),
         ("runtime: vllm\ncommand: bash -c 'vllm serve'", "must start the engine"),
         ("command: trtllm-serve {model}", "does not run this engine"),
+        ("command: vllm serve --config /data/a.yaml", "flags from a file"),
         ("command: >-\n  vllm serve {model} \\\n  --port 1", "glues the next word"),
     ],
 )
@@ -220,6 +222,20 @@ def test_before_a_start_its_names_stay_and_in_a_command_they_are_refused() -> No
         serve_command(recipe)
     served = replace(recipe, command=recipe.command.partition(" --seed")[0])
     assert line(served) == "vllm serve org/model --port 8"
+
+
+@pytest.mark.parametrize("command", ["command: llama-server -m {model} -c 9\n", ""])
+def test_variables_that_stand_for_flags_are_flags_and_a_written_one_wins(command: str) -> None:
+    recipe = recipe_of(
+        f"runtime: llama-cpp\n{command}"
+        "defaults: {port: 8}\nenv: {LLAMA_ARG_PORT: '{config.port}', LLAMA_ARG_CTX_SIZE: 4096,"
+        " LLAMA_ARG_EMBEDDINGS: 'true', LLAMA_ARG_RERANKING: '0', LLAMA_ARG_JINJA: 1}"
+    )
+    made = serve_command(recipe, overrides={"max_num_seqs": 2})
+    own = ("-c", "9") if command else ("--ctx-size", "4096")
+    assert set(itertools.pairwise(made)) >= {own, ("--port", "8"), ("--parallel", "2")}
+    assert "--embeddings" in made and "--reranking" not in made and made.count("--port") == 1
+    assert environment(recipe) == {"LLAMA_ARG_JINJA": "1"}
 
 
 def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() -> None:
