@@ -104,6 +104,13 @@ def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
         yield case.warning(
             "key-unknown", f"nothing reads the key {key!r} of the recipe", f"Did you mean {near!r}?"
         )
+    for key in recipe.conditional:
+        yield case.warning(
+            "key-unknown",
+            f"nothing here reads {key!r}, by which sparkrun changes `defaults`, `env` or "
+            "`container` where a condition holds",
+            "Write what it gives on this host into these keys, and remove it.",
+        )
     if recipe.hooks:
         yield case.error(
             "hooks-not-run",

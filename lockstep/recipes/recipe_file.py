@@ -40,6 +40,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
 # What Lockstep runs none of.
 _HOOKS = ("pre_exec", "post_exec", "post_commands", "mods")
 _VERSIONS = ("recipe_version", "sparkrun_version")
+# What changes other keys where a condition holds (sparkrun 0.4), and is not read.
+_CONDITIONAL = ("overrides",)
 # What else that format has (2026-11): it means nothing here.
 _UNUSED = (
     *("name", "description", "runtime_version", "runtime_config", "runtime_cache", "benchmark"),
@@ -87,6 +89,7 @@ class Recipe:
         path: The file it was read from.
         hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
         misspelt: Top-level keys that nobody knows → the known one that each is like.
+        conditional: Its keys that change others under a condition; Lockstep reads none of them.
         model: Hugging Face id, or a path; a GGUF file set is "repository:quant".
         model_revision: Commit, tag or branch of the model, or None where it is not pinned.
         runtime: sparkrun's runtime after resolution ("vllm-distributed", "sglang", …).
@@ -107,6 +110,7 @@ class Recipe:
     path: Path
     hooks: tuple[str, ...]
     misspelt: Mapping[str, str]
+    conditional: tuple[str, ...] = ()
     model: _Model = ""
     model_revision: _Revision | None = None
     runtime: Annotated[str, one_of((*_ENGINE_OF_RUNTIME, "trtllm", "atlas"))] = ""
@@ -236,6 +240,7 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     _refuse_v1(data, where)
     implied: dict[str, Any] = {"name": path.stem, "path": path}
     implied["hooks"] = tuple(key for key in _HOOKS if data.get(key))
+    implied["conditional"] = tuple(key for key in _CONDITIONAL if data.get(key))
     known = {item.name for item in fields(Recipe)} - {*implied, "misspelt"}
     implied["misspelt"] = _misspelt(data, {*known, *_HOOKS, *_VERSIONS})
     said = part(data, [key for key in known if data.get(key) != ""])

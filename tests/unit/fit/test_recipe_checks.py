@@ -256,6 +256,11 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("mtp-inherits-backend", "warning", KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-mtp-n3"]),
     ("mtp-inherits-backend", None, KNOWN.recipes["nemotron-3-super-120b-nvfp4"]),
     # Nobody runs them.
+    (
+        "key-unknown",
+        "warning",
+        parse(f"{BARE}\noverrides: [{{when: {{nodes: 2}}}}]"),
+    ),
     ("hooks-not-run", "error", parse(f"{BARE}\nmods: [mods/fix-template]")),
     ("entry-point", "error", parse(f"{BARE}\nexecutor_config: {{entrypoint: vllm}}")),
     ("sparkrun-newer", "error", parse(f'{BARE}\nmin_sparkrun_version: "0.5.0"')),
