@@ -157,8 +157,7 @@ def _begin() -> None:
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))
         known = lockfile.load(Path(os.environ.get(LOCK) or path))
-        _refuse(*_planned(list(plans.values()), known), "the plan", shown_by="lockstep plan")
-        resolved = _resolved(list(plans.values()), known, path)
+        resolved = _judged(list(plans.values()), known, path)
         intended = {each: Intended(logged_in(plan), resolved) for each, plan in plans.items()}
         for this in intended.values():
             _given[this.plan.name] = [each.fetched() for each in this.given_secrets]
@@ -351,6 +350,20 @@ def _members(plans: dict[Any, HostPlan], found: dict[Any, Any]) -> Iterator[copy
         # Without the cable nobody reaches it there.
         if fabric.socket_of(plan.settings.fabric_address) not in found[each]["fabric"]["absent"]:
             yield copying.Member(plan, found[each], address)
+
+
+def _judged(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
+    """The lock with what had no entry; Refusal for a finding without these, or with them.
+
+    A lock alone knows an image's entry point, and a checkpoint's experts.
+    """
+    _refuse(*_planned(plans, known), "the plan", shown_by="lockstep plan")
+    resolved = _resolved(plans, known, path)
+    if resolved != known:
+        found, _ = _planned(plans, resolved)
+        errors = [each for each in found if each.severity == "error"]
+        _refuse(errors, (), "the plan with the new lock")
+    return resolved
 
 
 def _planned(

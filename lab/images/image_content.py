@@ -32,7 +32,11 @@ class Tag:
     knobs: tuple[str, ...] = ()
     #: That its base image was made with; a stand-in Spark's driver takes 13.0.
     cuda: str = "13.0.3"
+    entrypoint: tuple[str, ...] = ()
 
+
+# As NVIDIA's base images have it: it starts what it is given.
+_WRAPPER = "/opt/nvidia/nvidia_entrypoint.sh"
 
 #: The newest version under each moving tag, an older one beside it for tests of updates.
 TAGS = (
@@ -41,9 +45,17 @@ TAGS = (
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026082102", "vllm", "0.32.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "2026110101", "vllm", "0.31.0"),
     Tag("spark-arena/dgx-vllm-eugr-nightly", "arm64-only", "vllm", "0.32.0", foreign=True),
-    Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23"),
+    Tag("lmsysorg/sglang", "latest", "sglang", "0.5.23", entrypoint=(_WRAPPER,)),
     Tag("lmsysorg/sglang", "v0.5.15.post1-cu130", "sglang", "0.5.15.post1"),
     Tag("lmsysorg/sglang", "v0.5.22", "sglang", "0.5.22"),
+    # It starts its engine already, as vLLM's own image does.
+    Tag(
+        "vllm/vllm-openai",
+        "v0.28.0",
+        "vllm",
+        "0.28.0",
+        entrypoint=("vllm", "serve"),
+    ),
     Tag("lmsysorg/sglang", "v0.5.23-cu134", "sglang", "0.5.23", cuda="13.4.1"),
     Tag("open-webui/open-webui", "v0.12.4", "open-webui", "0.12.4"),
     Tag("open-webui/open-webui", "v0.12.3", "open-webui", "0.12.3"),
@@ -115,6 +127,7 @@ def _image(tag: Tag, architecture: str, layers: tuple[Layer, ...], labels: dict[
         architecture,
         layers,
         command=("/bin/sh",),
+        entrypoint=tag.entrypoint,
         environment=(path, "PYTHONUNBUFFERED=1", f"CUDA_VERSION={tag.cuda}", *tag.knobs),
         working_directory="/workspace",
         labels=labels,
@@ -128,6 +141,8 @@ def program_files(tag: Tag) -> Iterator[Entry]:
     yield Entry("etc/lockstep-standin", f"{tag.program} {tag.version}\n".encode())
     if tag.program == LLAMA:
         return
+    if _WRAPPER in tag.entrypoint:
+        yield Entry(_WRAPPER[1:], b'#!/bin/sh\nexec "$@"\n', 0o755)
     yield Entry("usr/local/bin/python", target="/usr/bin/python3")
     metadata = f"Metadata-Version: 2.1\nName: {tag.program}\nVersion: {tag.version}\n"
     info = f"{tag.program.replace('-', '_')}-{tag.version}.dist-info"

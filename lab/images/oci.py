@@ -37,6 +37,7 @@ class Image:
     architecture: str
     layers: tuple[Layer, ...]
     command: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
     environment: tuple[str, ...] = ()
     working_directory: str = "/"
     ports: tuple[str, ...] = ()
@@ -50,6 +51,7 @@ class Image:
             "os": "linux",
             "created": _CREATED,
             "config": {
+                "Entrypoint": list(self.entrypoint) or None,
                 "Cmd": list(self.command),
                 "Env": list(self.environment),
                 "WorkingDir": self.working_directory,

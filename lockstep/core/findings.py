@@ -27,15 +27,17 @@ CODES = FATAL | {
     *("cluster-layers", "cluster-ray", "cluster-size", "cuda", "cuda-newer", "dgx-os"),
     *("disk-short", "docker-gpu", "docker-second", "draft-corrupts", "draft-licence-refused"),
     *("draft-licence-unknown", "draft-too-long", "driver", "driver-version", "eagle-on-moving-tag"),
-    *("earlyoom-late", "engine-kernel", "engine-not-asked", "engine-version", "fit-none"),
-    *("fit-tight", "fit-unknown", "freezing-backend", "gpu", "gpu-clock", "guard-unknown"),
+    *("earlyoom-late", "engine-kernel", "engine-not-asked", "engine-version", "entry-point"),
+    *("fit-none", "fit-tight", "fit-unknown", "freezing-backend", "gpu", "gpu-clock"),
+    "guard-unknown",
     *("hooks-not-run", "host-offload", "image-cuda-newer", "kernel", "kernels-corrupt"),
     *("key-unknown", "kind-unsure", "kind-unused", "known-bad", "licence-refused"),
     *("licence-unknown", "memory", "memory-available", "mtp-inherits-backend", "needs-cluster"),
     *("no-cable", "not-fetched", "other-host", "port-taken", "public-address", "restart-policy"),
-    *("secret-on-command-line", "tensorizer-quantised", "unreachable", "unreadable"),
-    *("upgrade-pending", "utilization-high", "utilization-too-high", "utilization-unset"),
-    *("vision-contradiction", "vision-unused", "wifi"),
+    *("secret-on-command-line", "sparkrun-newer", "tensorizer-quantised", "unreachable"),
+    *("too-many-states", "unreadable", "upgrade-pending", "utilization-high"),
+    *("utilization-too-high", "utilization-unset", "vision-contradiction", "vision-unused"),
+    "wifi",
 }
 
 

@@ -151,6 +151,7 @@ def _findings(
             engine_version=version,
             hosts=len(target.group.members) if target.group else 1,
             unanswered=image.unanswered if image else "",
+            entrypoint=image.entrypoint if image else None,
         )
         for item in found:
             yield replace(item, subject=f"{host.name} {target.name} ({item.subject})")

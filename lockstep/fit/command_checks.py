@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePosixPath
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -14,8 +16,9 @@ from lockstep.core.findings import Finding
 from lockstep.fit.fit import UNSAID, Floors, model_of
 from lockstep.models.known_models import USUAL, Knowledge, Model
 from lockstep.models.quantisation import scheme_of
+from lockstep.onhost.engine.theirs import begins
 from lockstep.onhost.engines import Engine
-from lockstep.recipes import flags
+from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of
 from lockstep.recipes.recipe_file import Recipe
@@ -26,6 +29,7 @@ KNOWN_BAD_UTILIZATION = 0.9
 # Article 003, known issues: "incompatible with NVFP4 / compressed-tensors quantized models".
 WITHOUT_TENSORIZER = ("nvfp4", "compressed-tensors")
 PUBLIC = ("0.0.0.0", "::", "[::]", "*")
+_SHELLS = ("sh", "bash", "dash")
 # What only an answer in words has a use for.
 _OF_CHAT = ("reasoning_parser", "tool_call_parser", "enable_auto_tool_choice")
 # Weights of 4 bits with activations of 16 that Marlin's kernels compute with.
@@ -50,6 +54,7 @@ class Case:
         hosts: Sparks of its cluster; 1 without one.
         machine: The kind of host, by its name in ``hardware.yaml``.
         floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
+        entrypoint: What its image starts before a command, by the lock; None where that is silent.
     """
 
     recipe: Recipe
@@ -59,6 +64,7 @@ class Case:
     hosts: int = 1
     machine: str = USUAL
     floors: Floors = UNSAID
+    entrypoint: Sequence[str] | None = None
 
     @cached_property
     def argv(self) -> tuple[str, ...]:
@@ -68,6 +74,14 @@ class Case:
         """
         own = {k: v for k, v in self.overrides.items() if k != "distributed_executor_backend"}
         return serve_command(self.recipe, overrides=own)
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """Its environment, with what only a start knows as it is written.
+
+        RecipeError where a value has no meaning.
+        """
+        return environment(self.recipe, control=AsWritten(), overrides=self.overrides)
 
     @cached_property
     def asked(self) -> Serving:
@@ -121,6 +135,7 @@ class Case:
 def command_findings(case: Case) -> Iterator[Finding]:
     """Every finding that needs the command line or environment; RecipeError for one without."""
     for part in (
+        _entry,
         _memory,
         _host_memory,
         _network,
@@ -133,6 +148,33 @@ def command_findings(case: Case) -> Iterator[Finding]:
         _content,
     ):
         yield from part(case)
+
+
+def _entry(case: Case) -> Iterator[Finding]:
+    """An entry point that takes the command for its own arguments.
+
+    A wrapper, such as NVIDIA's or `tini --`, starts what it is given, and stays.
+    """
+    name = case.recipe.container.partition("@")[0]
+    own = case.recipe.executor_config.get("entrypoint")
+    words: tuple[str, ...] = (str(own),)
+    where = "executor_config.entrypoint is"
+    if own is None:
+        known = case.engine.entry_points.get(re.sub(r"^docker\.io/|:[^/]*$", "", name), ())
+        words = known if case.entrypoint is None else tuple(case.entrypoint)
+        where = f"the entry point of {name} is"
+    ways = (*case.engine.entries, *case.engine.older_entries)
+    last = PurePosixPath(words[-1]).name if words else ""
+    starts = any(begins(words, way) is not None for way in ways)
+    begun = last in {*(way[0] for way in ways), *_SHELLS}
+    in_shell = "-c" in words[-2:] and "$@" not in last
+    if starts or begun or in_shell:
+        yield case.error(
+            "entry-point",
+            f"{where} {shlex.join(words)!r}, and what is run is that before the whole command, "
+            f"{shlex.join(case.argv[:2])!r} …",
+            'Add `entrypoint: ""` under executor_config: the command is whole.',
+        )
 
 
 def _memory(case: Case) -> Iterator[Finding]:
@@ -157,12 +199,11 @@ def _memory(case: Case) -> Iterator[Finding]:
 
 def _host_memory(case: Case) -> Iterator[Finding]:
     """Flags, variables and settings that take the host's memory, which a Spark has no other of."""
-    variables = environment(case.recipe, control=AsWritten())
     kinds = {
-        f"{name} {value[:60]}".strip(): kind.what
+        f"{name} {_shown(name, value)}".strip(): kind.what
         # The first kind of an engine that knows a flag names it best.
         for kind in reversed(case.engine.host_memory)
-        for name, value in kind.refused(case.argv, variables)
+        for name, value in kind.refused(case.argv, case.variables)
     }
     asked = [f"{said} ({what})" for said, what in kinds.items()]
     shared = case.recipe.executor_config.get("shm_size")
@@ -176,6 +217,10 @@ def _host_memory(case: Case) -> Iterator[Finding]:
             "Remove it, and give the engine that memory as its share: gpu_memory_utilization, or "
             f"shm_size of {_SHARED_GIB} GB or less.",
         )
+
+
+def _shown(name: str, value: str) -> str:
+    return secret_values.hide(value, secret_values.of_variables({name: value}))[:60]
 
 
 def _gib(size: str) -> float:
@@ -194,11 +239,15 @@ def _network(case: Case) -> Iterator[Finding]:
             f"the API listens on every address ({where})",
             "Set host to 127.0.0.1.",
         )
-    if flags.find(case.argv, ("--api-key",)):
+    found = [*secret_values.of_command(case.argv)]
+    found += secret_values.of_variables(case.variables)
+    if names := sorted({name for name, _ in found}):
         yield case.error(
             "secret-on-command-line",
-            "--api-key shows its secret in the process list and in the unit",
-            "Remove it; the engine listens on loopback only.",
+            f"{', '.join(names)}: everybody on the host can read it, in the process list, in the "
+            "unit and in `docker inspect`",
+            "Remove it: the engine listens on loopback only, and its weights are fetched before, "
+            "with the token of the inventory.",
         )
 
 
@@ -269,7 +318,8 @@ def _corrupting(case: Case) -> Iterator[Finding]:
         yield case.warning(
             "draft-corrupts",
             f"{method.upper()} with {shown}: {seen}",
-            "Set speculative_num_draft_tokens to another number, and compare the answers.",
+            "Set another number by speculative_num_draft_tokens, or by one less of "
+            "speculative_dspark_block_size, and compare the answers.",
         )
     yield from _experts(case)
     if scheme_of(case.quantisation) not in _W4A16:
@@ -375,7 +425,7 @@ def _unguarded(case: Case) -> Finding:
 
 
 def _freezing(case: Case) -> Iterator[Finding]:
-    guard, variables = case.engine.guard, environment(case.recipe, control=AsWritten())
+    guard = case.engine.guard
     if guard is None:
         return
     backend = flags.value_of(case.argv, (guard.flag,))
@@ -386,7 +436,7 @@ def _freezing(case: Case) -> Iterator[Finding]:
             "seen to freeze a Spark",
             f"Say nothing of {guard.flag}: Lockstep gives the right value.",
         )
-    if variables.get(guard.variable) == guard.freezing_value:
+    if case.variables.get(guard.variable) == guard.freezing_value:
         yield case.error(
             "freezing-backend",
             f"{guard.variable}={guard.freezing_value} freezes a Spark",

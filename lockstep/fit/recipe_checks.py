@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from packaging.version import Version
 
 from lockstep.core.errors import RecipeError
 from lockstep.core.findings import Finding, ordered
@@ -15,6 +17,9 @@ from lockstep.models.known_models import USUAL
 from lockstep.models.licences import judge
 from lockstep.recipes.recipe_file import Recipe, with_siblings
 
+# The newest sparkrun whose recipe format was read (core/recipe.py, core/env_templates.py, 2026-11).
+_SPARKRUN = (0, 4)
+
 
 def check(
     recipe: Recipe,
@@ -25,6 +30,7 @@ def check(
     floors: Floors = UNSAID,
     engine_version: str | None = None,
     unanswered: str = "",
+    entrypoint: Sequence[str] | None = None,
     hosts: int | None = None,
 ) -> list[Finding]:
     """Every finding about one recipe, errors first.
@@ -35,6 +41,8 @@ def check(
         floors: Least MemAvailable while it loads and while it is hot, as the inventory says.
         engine_version: The engine that will run it, None where it is not known.
         unanswered: Why the engine of its image could not be asked when it was deployed, or "".
+        entrypoint: What its image starts before a command, by the lock; None where that says
+            nothing.
         hosts: Sparks of its cluster, 1 without one; None where it is bound to no host yet.
     """
     recipe = with_siblings(recipe, catalogue.recipes.values())
@@ -46,6 +54,7 @@ def check(
         hosts or 1,
         machine=machine,
         floors=floors,
+        entrypoint=entrypoint,
     )
     findings = [*_stated(case, unanswered), *_licences(case, catalogue.accepted)]
     try:
@@ -74,6 +83,15 @@ def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
     if recipe.lockstep.known_bad:
         remedy = f"Choose another recipe of {recipe.model}: `lockstep recipe list`."
         yield case.error("known-bad", recipe.lockstep.known_bad, remedy)
+    oldest = Version(recipe.min_sparkrun_version or "0")
+    if oldest.release[:2] > _SPARKRUN:
+        yield case.error(
+            "sparkrun-newer",
+            f"it is for sparkrun {oldest} or newer, and Lockstep reads the format as "
+            f"{'.'.join(map(str, _SPARKRUN))} has it: something may be left out without a word",
+            "Compare the command and the environment of `lockstep recipe show` with what is meant, "
+            "and lower min_sparkrun_version.",
+        )
     policy = recipe.executor_config.get("restart_policy")
     if policy and policy != "no":
         yield case.warning(
@@ -85,6 +103,13 @@ def _stated(case: Case, unanswered: str) -> Iterator[Finding]:
     for key, near in recipe.misspelt.items():
         yield case.warning(
             "key-unknown", f"nothing reads the key {key!r} of the recipe", f"Did you mean {near!r}?"
+        )
+    for key in recipe.conditional:
+        yield case.warning(
+            "key-unknown",
+            f"nothing here reads {key!r}, by which sparkrun changes `defaults`, `env` or "
+            "`container` where a condition holds",
+            "Write what it gives on this host into these keys, and remove it.",
         )
     if recipe.hooks:
         yield case.error(

@@ -140,7 +140,7 @@ def _recipes(plan: HostPlan, pins: Pins) -> list[dict[str, Any]]:
         {
             "name": recipe.name,
             "argv": list(argv := serve_command(recipe, overrides=target.overrides(recipe))),
-            "environment": environment(recipe),
+            "environment": environment(recipe, overrides=target.overrides(recipe)),
             "read": options_read(recipe, argv),
             "checkpoint": _checkpoint(plan, recipe, pins),
         }

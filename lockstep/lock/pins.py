@@ -164,6 +164,7 @@ class ImagePin:
         size: Compressed bytes of its layers, what a pull fetches at most.
         cuda: CUDA that it was made with ("13.4.1"), by its own variables; "" where none says so,
             and in a lock that is older than this key.
+        entrypoint: What it starts before a command; None in a lock that is older than this key.
         unanswered: Why its engine could not be asked about recipes, as the last whole deploy found;
             "" where it answered, or has not been asked. It makes no other pin.
     """
@@ -173,6 +174,7 @@ class ImagePin:
     size: _Bytes
     resolved: str = ""
     cuda: _Cuda = ""
+    entrypoint: tuple[str, ...] | None = None
     unanswered: str = field(default="", compare=False)
 
 

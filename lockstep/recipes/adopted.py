@@ -9,21 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lockstep.core.argv import is_flag
 from lockstep.core.errors import RecipeError
 from lockstep.onhost.engines import ENGINES
+from lockstep.onhost.engines.argv import is_flag
 from lockstep.recipes.recipe_file import parse
 
-# vLLM's older start, which its image had as entry point until 2025; it takes the same flags.
-_API = "vllm.entrypoints.openai.api_server"
 # Where weights lie is Lockstep's to say, and a recipe's own word would win.
 _WEIGHTS = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE")
-_OLDER = {"vllm": (("python3", "-m", _API), ("python", "-m", _API))}
 
 
 def ways() -> dict[str, list[tuple[str, ...]]]:
     """Engine → the words that start it, each way; how a recipe writes it first."""
-    return {name: [*each.entries, *_OLDER.get(name, ())] for name, each in ENGINES.items()}
+    return {name: [*each.entries, *each.older_entries] for name, each in ENGINES.items()}
 
 
 def named(theirs: dict[str, Any]) -> str:

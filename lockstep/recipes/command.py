@@ -6,9 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lockstep.core.argv import is_flag
+from lockstep.onhost.engines.argv import is_flag
 from lockstep.recipes import flags, freeze_guard
-from lockstep.recipes.placeholders import engine_of, refuse_leftovers, split, substitute
+from lockstep.recipes.placeholders import (
+    engine_of,
+    interpolated,
+    refuse_leftovers,
+    split,
+    substitute,
+)
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.spelling import spelled
 
@@ -40,6 +46,7 @@ def serve_command(
     """
     line = _Line(recipe, overrides or {})
     line.start()
+    line.read_variables()
     line.put_model_first()
     line.override()
     line.name_revisions()
@@ -47,15 +54,38 @@ def serve_command(
     return (*line.argv, *line.always())
 
 
-def environment(recipe: Recipe, *, control: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The engine's environment, with ``control`` for ``$VAR`` and ``${VAR}`` inside its values.
+def environment(
+    recipe: Recipe,
+    *,
+    control: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+    launch: Mapping[str, object] | None = None,
+) -> dict[str, str]:
+    """The engine's environment, without what stands for a flag: the command has that.
 
-    RecipeError where a value refers to a variable that ``control`` lacks.
+    Args:
+        control: Values for ``$VAR`` and ``${VAR}``.
+        overrides: As for `serve_command`; with `defaults` the values for ``{config.KEY}``.
+        launch: Values for ``{launch.KEY}``; None: nothing is known of the start, and they stay.
+
+    Raises:
+        RecipeError: a value refers to something that these lack.
     """
     return {
-        key: _expanded(recipe, key, value, control or {})
+        key: interpolated(
+            recipe,
+            f"env.{key}",
+            _expanded(recipe, key, value, {} if control is None else control),
+            overrides or {},
+            launch,
+        )
         for key, value in freeze_guard.variables(recipe).items()
+        if recipe.engine is None or key not in recipe.engine.variables.values()
     }
+
+
+# Recipe keys whose flag has no value.
+_SWITCHES = ("embeddings", "reranking", "mlock")
 
 
 class _Line:
@@ -86,6 +116,25 @@ class _Line:
             words = flags.words(value)
             if words is not None:
                 self.argv = (*self.argv, self._names(key)[0], *words)
+
+    def read_variables(self) -> None:
+        """Variables that stand for flags, as flags; a flag that is written wins.
+
+        RecipeError where the flags are in a file: nothing here would see them.
+        """
+        if flags.find(self.argv, ("--config",)):
+            raise self.recipe.fault(
+                "the command takes its flags from a file, which nothing here reads",
+                found="--config",
+                remedy="Write these flags into the command.",
+            )
+        for key, name in self.engine.variables.items():
+            value, names = self.recipe.env.get(name), self.engine.spellings(key)
+            if value is not None and not flags.find(self.argv, names):
+                said = interpolated(self.recipe, f"env.{name}", value, self.overrides, {})
+                switch = {"1": True, "true": True, "on": True, "0": False, "false": False}
+                given = switch.get(said.lower(), False) if key in _SWITCHES else said
+                self._set(names, given)
 
     def put_model_first(self) -> None:
         """A positional model stands right after `serve`, where no flag can swallow it."""

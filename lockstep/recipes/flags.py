@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from lockstep.core.argv import is_flag
 from lockstep.core.errors import RecipeError
+from lockstep.onhost.engines.argv import find as find
+from lockstep.onhost.engines.argv import value_of as value_of
 
 # Keys that steer a launcher, not the engine: never turned into a flag.
 NOT_FLAGS = frozenset({"distributed_executor_backend_hint", "head_ip", "cluster_id", "base_url"})
@@ -28,29 +29,6 @@ def words(value: Any) -> tuple[str, ...] | None:
     if isinstance(value, list | tuple):
         return tuple(str(item) for item in value)
     return (str(value),)
-
-
-def find(argv: Sequence[str], names: Sequence[str]) -> tuple[int, int] | None:
-    """The span [start, end) of the last occurrence of a flag with its values, or None.
-
-    The last one counts, as it does for the engines' parsers.
-    """
-    for index in reversed(range(len(argv))):
-        word = argv[index]
-        if word.startswith("-") and word.partition("=")[0] in names and is_flag(word):
-            return index, _end(argv, index)
-    return None
-
-
-def value_of(argv: Sequence[str], names: Sequence[str]) -> str | None:
-    """The (first) value of a flag, "" for a flag without one, None where it is absent."""
-    span = find(argv, names)
-    if span is None:
-        return None
-    head, *rest = argv[span[0] : span[1]]
-    if "=" in head:
-        return head.split("=", 1)[1]
-    return rest[0] if rest else ""
 
 
 def replaced(argv: Sequence[str], names: Sequence[str], value: Any) -> tuple[str, ...]:
@@ -86,10 +64,3 @@ def json_value(flag: str, text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise RecipeError(f"the value of {flag} must be a JSON mapping", found=text[:60])
     return value
-
-
-def _end(argv: Sequence[str], index: int) -> int:
-    end = index + 1
-    while "=" not in argv[index] and end < len(argv) and not is_flag(argv[end]):
-        end += 1
-    return end

@@ -13,6 +13,16 @@ from lockstep.recipes import flags
 from lockstep.recipes.recipe_file import Recipe
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# sparkrun 0.4's (core/env_templates.py, read 2026-11-28). "{config.port:04}" is a fault there too,
+# and "{{config.port}}" is the text "{config.port}".
+_NAMED = re.compile(r"(?<![$\{])(\{+)(config|launch)\.([^{}]*)(\}*)")
+# What a start alone knows. Its `cluster_id` is not among them: nothing here has such a number.
+_LAUNCH = frozenset(
+    {
+        *("model_path", "model_revision", "num_nodes", "node_rank", "node_host"),
+        "runtime_cache_dir",
+    }
+)
 _CONTINUATION = re.compile(r"\\[ \t]+(?=\r?\n|$)")
 # A value may hold placeholders of its own; deeper than this it is a circle.
 _MOST_ROUNDS = 20
@@ -39,6 +49,7 @@ def kind_of(recipe: Recipe, argv: Sequence[str]) -> Kind:
 def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -> str:
     """Replace {key} until nothing changes; JSON braces and unknown placeholders stay."""
     values: dict[str, object] = {**recipe.defaults, "model": recipe.model, **overrides}
+    template = interpolated(recipe, "command", template, overrides, {})
 
     def value(match: re.Match[str]) -> str:
         replacement = values.get(match[1])
@@ -56,6 +67,48 @@ def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -
         found=", ".join(sorted(set(_PLACEHOLDER.findall(text)))[:5]),
         remedy="Give one of these keys under `defaults` a plain value.",
     )
+
+
+def interpolated(
+    recipe: Recipe,
+    where: str,
+    text: str,
+    overrides: Mapping[str, object],
+    launch: Mapping[str, object] | None,
+) -> str:
+    """Replace {config.KEY} and {launch.KEY}, as sparkrun 0.4 does in `env`; once, and no others.
+
+    Args:
+        where: The key of the recipe that the text is of, for errors.
+        launch: What the start knows; None: nothing is known yet, and {launch.KEY} stays.
+
+    Raises:
+        RecipeError: a key that has no value, or no single one.
+    """
+    config = {
+        **{"model": recipe.model, "model_revision": recipe.model_revision},
+        **recipe.defaults,
+        **overrides,
+    }
+
+    def value(match: re.Match[str]) -> str:
+        opened, space, key, closed = match.groups()
+        if len(opened) > 1:
+            return match[0][1:].replace("}", "", 1)
+        found = (config if space == "config" else launch or {}).get(key)
+        if space == "launch" and launch is None and key in _LAUNCH and closed:
+            return match[0]
+        if not closed or not isinstance(found, str | int | float):
+            raise recipe.fault(
+                f"{where} refers to {space}.{key}, which has no single value here",
+                found=match[0],
+                allowed="{config.KEY} of a key of `defaults`; in `env` also "
+                + ", ".join(f"{{launch.{name}}}" for name in sorted(_LAUNCH)),
+                remedy="Write the value itself, or give the key under `defaults`.",
+            )
+        return f"{found}{closed[1:]}"
+
+    return _NAMED.sub(value, text)
 
 
 def _inline(value: object) -> str:

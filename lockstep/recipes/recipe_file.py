@@ -15,6 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from packaging.version import Version
+
 from lockstep.core.errors import LockstepError, RecipeError, gather_faults, raise_all
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
@@ -39,6 +41,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?(?::[\w.-]+)?", re.ASCII)
 # What Lockstep runs none of.
 _HOOKS = ("pre_exec", "post_exec", "post_commands", "mods")
 _VERSIONS = ("recipe_version", "sparkrun_version")
+# What changes other keys where a condition holds (sparkrun 0.4), and is not read.
+_CONDITIONAL = ("overrides",)
 # What else that format has (2026-11): it means nothing here.
 _UNUSED = (
     *("name", "description", "runtime_version", "runtime_config", "runtime_cache", "benchmark"),
@@ -69,6 +73,11 @@ _Model = Annotated[
 _Revision = Annotated[str, like(r"[A-Za-z0-9][\w./-]*", "must be a branch, tag or commit", "")]
 _Word = Annotated[str, Rule("must be one word that does not start with '-'", _is_word)]
 _Nodes = Annotated[int, between(1, MOST_NODES, "must be a whole number of Sparks", " Sparks")]
+#: InvalidVersion is a ValueError.
+_Release = Annotated[
+    str,
+    Rule("is not a version", lambda text: not text or Version(text), '"0.4.0", in quotes'),
+]
 _Name = Annotated[str, like(r"[A-Za-z_]\w*", "is not a variable name", "letters, digits and '_'")]
 
 
@@ -81,12 +90,14 @@ class Recipe:
         path: The file it was read from.
         hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
         misspelt: Top-level keys that nobody knows → the known one that each is like.
+        conditional: Its keys that change others under a condition; Lockstep reads none of them.
         model: Hugging Face id, or a path; a GGUF file set is "repository:quant".
         model_revision: Commit, tag or branch of the model, or None where it is not pinned.
         runtime: sparkrun's runtime after resolution ("vllm-distributed", "sglang", …).
         container: Image reference; "" means that the engine lives in a venv.
         min_nodes: Least number of Sparks.
         max_nodes: Most Sparks, or None for no limit.
+        min_sparkrun_version: The oldest sparkrun that can run it; "" where it names none.
         mode, solo_only, cluster_only: Deprecated spellings of these two, which count already.
         defaults: Values for placeholders and flags.
         env: Environment of the engine, values as text; "$VAR" is not yet expanded.
@@ -100,12 +111,14 @@ class Recipe:
     path: Path
     hooks: tuple[str, ...]
     misspelt: Mapping[str, str]
+    conditional: tuple[str, ...] = ()
     model: _Model = ""
     model_revision: _Revision | None = None
     runtime: Annotated[str, one_of((*_ENGINE_OF_RUNTIME, "trtllm", "atlas"))] = ""
     container: _Word = ""
     min_nodes: _Nodes = 1
     max_nodes: _Nodes | None = None
+    min_sparkrun_version: _Release = ""
     mode: Literal["auto", "solo", "cluster"] = "auto"
     solo_only: Any = None
     cluster_only: Any = None
@@ -207,17 +220,17 @@ def load_catalogue(*directories: Path) -> dict[str, Recipe]:
 
 
 def with_siblings(recipe: Recipe, others: Iterable[Recipe]) -> Recipe:
-    """The recipe with what others of the same checkpoint state of experts, where it states nothing
-    and they agree."""
-    alike = [
-        each
-        for each in others
-        if each.model == recipe.model and each.lockstep.moe is not None and each.name != recipe.name
-    ]
-    if recipe.lockstep.moe is not None or len({each.lockstep.moe for each in alike}) != 1:
+    """The recipe with what others of the same checkpoint state of its licence and of experts, where
+    it states nothing and they agree."""
+    alike = [each for each in others if each.model == recipe.model and each.name != recipe.name]
+    licences = {each.lockstep.licence for each in alike} - {None}
+    if recipe.lockstep.licence is None and len(licences) == 1:
+        recipe = replace(recipe, lockstep=replace(recipe.lockstep, licence=licences.pop()))
+    stating = [each for each in alike if each.lockstep.moe is not None]
+    if recipe.lockstep.moe is not None or len({each.lockstep.moe for each in stating}) != 1:
         return recipe
-    stored = (str(each.metadata.get("quantization") or "") for each in alike)
-    return with_experts(recipe, bool(alike[0].lockstep.moe), next(filter(None, stored), ""))
+    stored = (str(each.metadata.get("quantization") or "") for each in stating)
+    return with_experts(recipe, bool(stating[0].lockstep.moe), next(filter(None, stored), ""))
 
 
 def with_experts(recipe: Recipe, moe: bool, stored: str) -> Recipe:
@@ -237,6 +250,7 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     _refuse_v1(data, where)
     implied: dict[str, Any] = {"name": path.stem, "path": path}
     implied["hooks"] = tuple(key for key in _HOOKS if data.get(key))
+    implied["conditional"] = tuple(key for key in _CONDITIONAL if data.get(key))
     known = {item.name for item in fields(Recipe)} - {*implied, "misspelt"}
     implied["misspelt"] = _misspelt(data, {*known, *_HOOKS, *_VERSIONS})
     said = part(data, [key for key in known if data.get(key) != ""])

@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.recipes import flags
-from lockstep.recipes.command import AsWritten, environment, serve_command
+from lockstep.recipes.command import serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.spelling import size
@@ -184,14 +184,17 @@ class _Said:
 
     def host_memory(self) -> float:
         """What its host memory is counted with, by flags and variables."""
-        variables = environment(self.recipe, control=AsWritten())
-        return sum(kind.gib(self.argv, variables) for kind in self.engine.host_memory)
+        return sum(kind.gib(self.argv, self.recipe.env) for kind in self.engine.host_memory)
 
     def draft(self) -> tuple[str | None, int | None]:
         """The speculative method, and how many tokens it drafts."""
         if not self.engine.draft_config:
             method = self.value("speculative_algorithm")
             count = self.whole("speculative_num_draft_tokens")
+            if count is None and (block := self.whole("speculative_dspark_block_size")):
+                # SGLang counts the token of the large model too (arg_groups/speculative_hook.py of
+                # 0.5.23).
+                count = block + 1
             return method.lower() if method else None, count
         text = flags.value_of(self.argv, self.engine.draft_config)
         if text is None:
@@ -204,7 +207,7 @@ class _Said:
 
 def _number(recipe: Recipe, key: str, text: object) -> float | None:
     # The engine chooses what is "auto", as if nothing were said; of a length -1 is the same.
-    if text is None or str(text) in ("", "auto", "-1"):
+    if text is None or str(text).lower() in ("", "auto", "-1"):
         return None
     try:
         number = size(str(text))

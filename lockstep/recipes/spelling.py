@@ -7,7 +7,6 @@ with each flag in full and each JSON value in one piece, so nothing else has to 
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -15,7 +14,6 @@ from functools import cache
 from typing import Any
 
 from lockstep.core import product
-from lockstep.core.argv import is_flag
 from lockstep.onhost.engines import Engine
 
 # vLLM's own reader of sizes (utils/argparse_utils.py, 0.32.0): small letters count in thousands.
@@ -25,55 +23,70 @@ _POWER = "kmgt"
 
 def size(text: str) -> float:
     """A number with a unit as vLLM reads it: 256k is 256,000, 256K is 262,144. ValueError else."""
-    if found := _SIZE.fullmatch(text):
-        base = 1000.0 if found[2].islower() else 1024.0
+    if found := _SIZE.fullmatch(text.strip()):
         power = _POWER.index(found[2].lower()) + 1
-        return float(found[1]) * float(base**power)
+        if found[2].islower():
+            return float(int(float(found[1]) * 1000**power))
+        # It takes no decimals there.
+        return float(int(found[1]) * 1024**power)
     return float(text)
 
 
 def spelled(engine: Engine, argv: Sequence[str]) -> tuple[str, ...]:
     """A command line with flags in full, and dotted ones put together at its end as JSON."""
     words: list[str] = []
+    # By the flag as it is written: of two ways to write one, vLLM takes the last.
     dotted: dict[str, dict[str, Any]] = {}
     left = list(argv)
     while left:
         word = left.pop(0)
-        if not is_flag(word):
+        if not word.startswith("-") or word[1:2].isdigit() or word[1:2] in ("", "."):
             words.append(word)
             continue
         flag, given, value = word.partition("=")
         flag, dot, path = flag.partition(".")
         if flag.startswith("--"):
             flag = flag.replace("_", "-")
-            flag = flag if dot and not engine.dotted_flags else in_full(engine, flag)
         if not dot or not engine.dotted_flags:
-            words.append(f"{flag}{dot}{path}{given}{value}")
+            *first, last = [flag] if dot else _apart(engine, flag)
+            words += [*first, f"{last}{dot}{path}{given}{value}"]
             continue
         if not given:
             value = left.pop(0) if left else ""
         _put(dotted.setdefault(flag, {}), path.removesuffix("+").split("."), _read(path, value))
     for flag, merged in dotted.items():
-        words += [flag, json.dumps(merged, separators=(",", ":"))]
+        words += [in_full(engine, flag), json.dumps(merged, separators=(",", ":"))]
     return tuple(words)
 
 
 def in_full(engine: Engine, flag: str) -> str:
-    """The one option that a flag is the beginning of; the flag itself where it is none's."""
-    known = _options(engine.name)
-    ours = (spelling for names in engine.flags.values() for spelling in names)
-    if flag in known or flag in ours:
-        return flag
+    """The one option that a flag is the beginning of, or that has this short name; the flag itself
+    where it is no option's."""
+    known = _options(engine)
+    if flag in known or any(flag in names for names in engine.flags.values()):
+        return known.get(flag, flag)
     found = [option for option in known if option.startswith(flag)]
-    return found[0] if len(found) == 1 else flag
+    return known[found[0]] if len(found) == 1 else flag
+
+
+def _apart(engine: Engine, flag: str) -> list[str]:
+    """A flag of one letter and the value that sticks to it ("-O3"), or any other flag alone."""
+    known = _options(engine)
+    stuck = flag not in known and flag[:2] in known
+    return [known[flag[:2]], flag[2:]] if stuck else [in_full(engine, flag)]
 
 
 @cache
-def _options(engine: str) -> tuple[str, ...]:
-    with contextlib.suppress(FileNotFoundError):
-        text = (product.CATALOGUE / "options" / f"{engine}.txt").read_text(encoding="utf-8")
-        return tuple(line for line in text.splitlines() if line.startswith("--"))
-    return ()
+def _options(engine: Engine) -> dict[str, str]:
+    """Option → its long name, by the list of the engine's own parser; {}: it has no list."""
+    file = product.CATALOGUE / "options" / f"{engine.name}.txt"
+    if not file.is_file():
+        return {}
+    lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines()]
+    known = {spelling: line[0] for line in lines if line[0] != "#" for spelling in line}
+    # vLLM's parser knows -O before it looks at its options.
+    short = {name: names[0] for names in engine.flags.values() for name in names[1:]}
+    return {**{name: long for name, long in short.items() if name[1] != "-"}, **known}
 
 
 def _read(path: str, text: str) -> Any:
@@ -84,8 +97,8 @@ def _read(path: str, text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        return int(size(text))
-    except (ValueError, OverflowError):
+        return int(size(text)) if _SIZE.fullmatch(text) else int(text)
+    except ValueError:
         return text
 
 

@@ -6,7 +6,6 @@ hold for it as for any other model, and an operator can choose it by name.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,16 +23,15 @@ from lockstep.lock.pins import Pins, held
 from lockstep.onhost.core import address
 from lockstep.onhost.core.kind import Kind, Shape
 from lockstep.onhost.core.need import Need
-from lockstep.recipes import flags
+from lockstep.recipes import flags, secret_values
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.sizing import read_back
 from lockstep.units import compile_caches
 from lockstep.units.docker_run import docker_run
-from lockstep.units.served_weights import weight_overrides
+from lockstep.units.served_weights import model_path, weight_overrides
 
-_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|(?:API|ACCESS|AUTH)_?KEY)$")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -181,7 +179,7 @@ def _variant(
     overrides = {**given, **weight_overrides(settings, recipe, pins, argv)}
     engine_argv = serve_command(recipe, overrides=overrides)
     ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
-    variables = _environment(settings, recipe, ours)
+    variables = _environment(settings, target, recipe, pins, ours)
     if target.group is not None and recipe.engine is not None:
         # A recipe cannot know a host's interfaces.
         variables |= target.group.environment(recipe.engine)
@@ -238,22 +236,38 @@ def _of_venv(settings: Settings, engine_id: str) -> dict[str, str]:
 
 
 def _environment(
-    settings: Settings, recipe: Recipe, of_engine: Mapping[str, str]
+    settings: Settings,
+    target: BoundTarget,
+    recipe: Recipe,
+    pins: Pins,
+    of_engine: Mapping[str, str],
 ) -> dict[str, str]:
     """The engine's variables: what every engine here gets, then the recipe's own, which win."""
     ours = {"HF_HOME": settings.paths.hub_cache, "HF_HUB_OFFLINE": "1"}
     ours |= {**engine_of(recipe).environment, **of_engine}
-    return {**ours, **environment(recipe, control=ours)}
+    commit = None
+    if not recipe.model.startswith("/"):
+        commit = held(pins.models, recipe.repository).commit
+    launch = {
+        "model_path": model_path(settings, recipe, commit) if commit else recipe.model,
+        "model_revision": commit,
+        "num_nodes": len(target.group.members) if target.group else 1,
+        "node_rank": target.group.rank if target.group else 0,
+        "node_host": target.group.address if target.group else LOOPBACK,
+        "runtime_cache_dir": of_engine["XDG_CACHE_HOME"],
+    }
+    said = environment(recipe, control=ours, overrides=target.overrides(recipe), launch=launch)
+    return {**ours, **said}
 
 
 def _refuse_secrets(recipe: Recipe, argv: tuple[str, ...], variables: Mapping[str, str]) -> None:
-    secret = next((name for name in variables if _SECRET.search(name.upper())), None)
-    found = f"env.{secret}" if secret else "--api-key" if flags.find(argv, ("--api-key",)) else ""
+    found = [f"env.{name}" for name, _ in secret_values.of_variables(variables)]
+    found += [name for name, _ in secret_values.of_command(argv)]
     if found:
         raise RecipeError(
             "a recipe must not carry a secret: units and command lines are readable by everyone",
             where=str(recipe.path),
-            found=found,
+            found=", ".join(found),
             remedy="Remove it; weights are fetched before, and the engine runs offline.",
         )
 

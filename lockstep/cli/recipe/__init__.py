@@ -33,6 +33,7 @@ from lockstep.lock.pins import ModelPin
 from lockstep.models.licences import judge
 from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, load
+from lockstep.recipes.secret_values import hide, of_command, of_variables
 from lockstep.units.docker_run import run_options
 
 
@@ -78,6 +79,9 @@ def show(name_or_file: str, engine_version: str | None, as_json: bool) -> None:
     argv = serve_command(item) if item.engine else ()
     variables = environment(item, control=AsWritten()) if item.engine else {}
     fetched = _pinned(item)
+    secrets = [*of_command(argv), *of_variables(variables)]
+    argv = tuple(hide(word, secrets) for word in argv)
+    variables = {key: hide(value, secrets) for key, value in variables.items()}
     if as_json:
         print_json(
             {

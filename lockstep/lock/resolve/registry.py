@@ -51,14 +51,20 @@ def resolve_image(item: ImageWanted, network: Network) -> ImagePin:
     if not indexed and found != wanted:
         raise _no_build(item.reference, wanted, found)
     size = sum(int(layer.get("size", 0)) for layer in manifest["layers"])
-    return ImagePin(digest, item.architecture, size, cuda=_cuda(config))
+    entrypoint, variables = _words(config, "Entrypoint"), _words(config, "Env")
+    return ImagePin(digest, item.architecture, size, cuda=_cuda(variables), entrypoint=entrypoint)
 
 
-def _cuda(config: dict[str, Any]) -> str:
-    """The CUDA of an image, by the variables that NVIDIA's base images set."""
+def _words(config: dict[str, Any], key: str) -> tuple[str, ...]:
+    """A list of the image's configuration; () where it has none."""
     inner = config.get("config")
-    variables = inner.get("Env") if isinstance(inner, dict) else None
-    text = "\n".join(map(str, variables)) if isinstance(variables, list) else ""
+    found = inner.get(key) if isinstance(inner, dict) else None
+    return tuple(map(str, found)) if isinstance(found, list) else ()
+
+
+def _cuda(variables: tuple[str, ...]) -> str:
+    """The CUDA of an image, by the variables that NVIDIA's base images set."""
+    text = "\n".join(variables)
     for pattern in _CUDA:
         if found := pattern.search(text):
             return found[1]

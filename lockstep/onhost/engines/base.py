@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from lockstep.onhost.core.kind import Kind, Shape
 from lockstep.onhost.core.need import Need
+from lockstep.onhost.engines.argv import find, is_flag, value_of
 from lockstep.onhost.engines.metrics import Metrics
 from lockstep.onhost.engines.parser import Reading, Unanswered, given, refusal
 
@@ -105,9 +106,9 @@ class HostMemory:
                 continue
             flag, given, value = word.partition("=")
             if re.fullmatch(self.flags, flag):
-                after = argv[index + 1] if index + 1 < len(argv) else "-"
-                # A flag alone is on; "-1" is a value.
-                value = value if given else "" if re.match(r"-\D|-$", after) else after
+                after = argv[index + 1] if index + 1 < len(argv) else ""
+                # A flag alone is on.
+                value = value if given else "" if is_flag(after) else after
                 named.append((flag, value))
         return tuple(named)
 
@@ -191,12 +192,15 @@ class Engine:
         name: In recipes, in the names of its files in the catalogue, and on a host.
         title: In sentences.
         entries: The words that start it; the first ones are written where a recipe has no command.
+        older_entries: Words that started older releases of it.
+        entry_points: Repository of images → their entry point, where that starts it already.
         runtimes: sparkrun's runtimes that drive it.
         hints: The start of a command → the runtime that it stands for.
         in_venv: Whether it runs in a venv of the host, too, not in an image only.
         usual: Whether a recipe that names no runtime means its first one.
         flags: Recipe key → spellings of its flag, the one that is written first; () for a key that
             it has no flag for. Other keys are the flag of the same name with dashes.
+        variables: Recipe key → variable that means the same as its flag, which wins.
         positional_model: Whether the model stands right after `entries`, without a flag.
         draft_config: Spellings of the flag whose JSON value describes the draft; () where it has a
             flag for each part.
@@ -254,6 +258,8 @@ class Engine:
     name: str
     title: str
     entries: tuple[tuple[str, ...], ...]
+    older_entries: tuple[tuple[str, ...], ...] = ()
+    entry_points: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     runtimes: tuple[str, ...] = ()
     hints: tuple[tuple[re.Pattern[str], str], ...] = ()
     metrics: Metrics
@@ -261,6 +267,7 @@ class Engine:
     in_venv: bool = False
     usual: bool = False
     flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     positional_model: bool = False
     on_python: bool = True
     version_pages: tuple[tuple[str, str], ...] = ()
@@ -311,18 +318,12 @@ class Engine:
         return self.flags.get(key, ("--" + key.replace("_", "-"),))
 
     def value(self, argv: Sequence[str], key: str) -> str | None:
-        """What a command line gives for a recipe key, None where it has no such flag."""
-        names = self.spellings(key)
-        for index, word in enumerate(argv):
-            flag, given, value = word.partition("=")
-            if flag in names:
-                return value if given else argv[index + 1]
-        return None
+        """What a command line gives for a recipe key, as `value_of` reads it."""
+        return value_of(argv, self.spellings(key))
 
     def has(self, argv: Sequence[str], key: str) -> bool:
         """Whether a command line has a recipe key's flag, with a value or without."""
-        names = self.spellings(key)
-        return any(word.partition("=")[0] in names for word in argv)
+        return find(argv, self.spellings(key)) is not None
 
     def kind(self, argv: Sequence[str]) -> Kind | None:
         """What a command line says that the model is asked for; None where it does not say."""

@@ -66,6 +66,7 @@ ENGINE = LlamaCpp(
     title="llama.cpp",
     # The second as its own images have it, which are to be given `entrypoint: ""`.
     entries=(("llama-server",), ("/app/llama-server",)),
+    entry_points={"ghcr.io/ggml-org/llama.cpp": ("/app/llama-server",)},
     runtimes=("llama-cpp",),
     hints=((re.compile(r"(?:/app/)?llama-server\b"), "llama-cpp"),),
     flags={
@@ -74,6 +75,7 @@ ENGINE = LlamaCpp(
         # Of all slots together.
         "max_model_len": ("--ctx-size", "-c"),
         "max_num_seqs": ("--parallel", "-np"),
+        "cache_ram": ("--cache-ram", "-cram"),
         "kv_cache_dtype": ("--cache-type-k", "-ctk"),
         "kv_cache_dtype_v": ("--cache-type-v", "-ctv"),
         "mmproj": ("--mmproj", "-mm"),
@@ -86,6 +88,22 @@ ENGINE = LlamaCpp(
         "draft_revision": (),
         "gpu_memory_utilization": (),
     },
+    variables={
+        "served_model_name": "LLAMA_ARG_ALIAS",
+        "max_model_len": "LLAMA_ARG_CTX_SIZE",
+        "max_num_seqs": "LLAMA_ARG_N_PARALLEL",
+        "kv_cache_dtype": "LLAMA_ARG_CACHE_TYPE_K",
+        "cache_type_v": "LLAMA_ARG_CACHE_TYPE_V",
+        "speculative_algorithm": "LLAMA_ARG_SPEC_TYPE",
+        "speculative_num_draft_tokens": "LLAMA_ARG_SPEC_DRAFT_N_MAX",
+        "embeddings": "LLAMA_ARG_EMBEDDINGS",
+        "reranking": "LLAMA_ARG_RERANKING",
+        "host": "LLAMA_ARG_HOST",
+        "port": "LLAMA_ARG_PORT",
+        "cache_ram": "LLAMA_ARG_CACHE_RAM",
+        "mlock": "LLAMA_ARG_MLOCK",
+        "api_key": "LLAMA_API_KEY",
+    },
     always=("--metrics",),
     weights="file",
     # `--no-mmap`, `--cpu-moe` and `--no-kv-offload` move what is counted once, and add nothing.
@@ -93,12 +111,11 @@ ENGINE = LlamaCpp(
         HostMemory(
             what="earlier prompts",
             flags="--cache-ram|-cram",
-            variables="LLAMA_ARG_CACHE_RAM",
             unit_gib=1 / 1024,
             usual_gib=8.0,
         ),
         # The file stays in memory beside what was copied to the GPU's.
-        HostMemory(what="the whole file", flags="--mlock", variables="LLAMA_ARG_MLOCK"),
+        HostMemory(what="the whole file", flags="--mlock"),
     ),
     hub_model=("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file"),
     on_python=False,

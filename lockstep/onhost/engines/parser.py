@@ -17,15 +17,25 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True)
 class Reading:
-    """A parser's result: option → value, and its value where the command line has none."""
+    """A parser's result: option → value, and its value where the command line has none.
+
+    Attributes:
+        spellings: Every way to write each option.
+    """
 
     values: Mapping[str, Any]
     defaults: Mapping[str, Any]
+    spellings: tuple[tuple[str, ...], ...] = ()
 
     @classmethod
     def of(cls, parser: ArgumentParser, parsed: Namespace) -> Reading:
         """The result of a parser; `parsed` may be changed afterwards."""
-        return cls(dict(vars(parsed)), {each.dest: each.default for each in parser._actions})
+        options = [each for each in parser._actions if each.option_strings]
+        return cls(
+            dict(vars(parsed)),
+            {each.dest: each.default for each in parser._actions},
+            tuple(tuple(each.option_strings) for each in options),
+        )
 
     def differs(self, read: Mapping[str, Any]) -> str | None:
         """The first option that Lockstep read in another way, with both values; None: all agree.

@@ -176,6 +176,7 @@ def _pretend_gpu() -> None:
             current_platform.device_type = "cuda"
 
 
+_API = "vllm.entrypoints.openai.api_server"
 _RAY = re.compile(r"--distributed-executor-backend[\s=]+ray\b")
 _DRAFT = ("--speculative-config", "-sc")
 
@@ -210,6 +211,9 @@ ENGINE = Vllm(
     name="vllm",
     title="vLLM",
     entries=(("vllm", "serve"),),
+    # The entry point of its image until 2025; it takes the same flags.
+    older_entries=(("python3", "-m", _API), ("python", "-m", _API)),
+    entry_points={"vllm/vllm-openai": ("vllm", "serve")},
     runtimes=("vllm", "vllm-distributed", "vllm-ray", "eugr-vllm"),
     hints=(
         (re.compile(r"vllm\s+serve\b"), "vllm"),

@@ -99,6 +99,17 @@ def test_a_recorded_digest_is_what_would_run(hosts: tuple[HostPlan, ...]) -> Non
     assert sizes[SGLANG] == 12_000_000_000
 
 
+def test_the_locked_entry_point_is_what_a_command_meets(hosts: tuple[HostPlan, ...]) -> None:
+    pin = ImagePin("sha256:" + "0" * 64, "aarch64", 1, entrypoint=("sglang", "serve"))
+    bare = [
+        replace(target, recipe=replace(target.recipe, executor_config={}), fallback=None)
+        for target in hosts[0].targets
+    ]
+    made = plan.plan_hosts([replace(hosts[0], targets=bare)], Pins(images={SGLANG: pin}), KNOWN)
+    [found] = [item for item in made.findings if item.code == "entry-point"]
+    assert "mistral (" in found.subject and SGLANG in found.message
+
+
 def test_what_the_inventory_changes_is_what_is_judged(hosts: tuple[HostPlan, ...]) -> None:
     host = hosts[0]
     target = host.targets[0]

@@ -27,6 +27,7 @@ def test_every_key_is_documented() -> None:
     named = set(re.findall(r"`(\w+)`", DOCUMENT))
     assert {item.name for item in fields(recipe_file.Recipe)} - named == {
         "hooks",
+        "conditional",
         "misspelt",
         "path",
     }

@@ -78,6 +78,13 @@ def test_nemotron_is_refused_with_its_licence_and_how_to_accept_it() -> None:
     assert not [item for item in check(recipe, accepting) if item.severity == "error"]
 
 
+def test_what_the_catalogue_knows_of_a_checkpoint_holds_for_a_strangers_recipe() -> None:
+    """As Spark Arena's registry has Nemotron 3 Super: it states neither licence nor experts."""
+    model = KNOWN.recipes["nemotron-3-super-120b-nvfp4"].model
+    found = codes(parse(f"model: {model}\ncommand: vllm serve {{model}}"))
+    assert "licence-refused" in found and not {"licence-unknown", "guard-unknown"} & found
+
+
 def test_what_is_known_to_be_bad_says_what_else_to_do() -> None:
     found = check(KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-dflash-k6"], KNOWN)
     finding = next(item for item in found if item.code == "known-bad")
@@ -157,11 +164,38 @@ def test_an_unknown_licence_is_a_finding_not_a_pass() -> None:
         assert f"{code!r} into `waive`" in remedies[code]
 
 
-def test_a_secret_on_the_command_line_is_refused() -> None:
-    recipe = edited(PRODUCTION, "--language-model-only", "--api-key sk-1")
-    findings = [item for item in check(recipe, KNOWN) if item.code == "secret-on-command-line"]
-    assert findings[0].severity == "error"
-    assert "sk-1" not in findings[0].message + findings[0].remedy
+@pytest.mark.parametrize(
+    ("container", "entry", "command", "wrong"),
+    [
+        # Without a lock, of images that everybody knows.
+        ("vllm/vllm-openai:v0.28.0", None, "vllm serve {model}", True),
+        ("docker.io/vllm/vllm-openai@sha256:" + "0" * 64, None, "vllm serve {model}", True),
+        ("ghcr.io/ggml-org/llama.cpp:server-cuda", None, "llama-server -m {model}", True),
+        ("a/b:1", None, "vllm serve {model}", False),
+        # By the lock.
+        ("vllm/vllm-openai:v0.28.0", [], "vllm serve {model}", False),
+        ("a/b:1", ["vllm", "serve"], "vllm serve {model}", True),
+        ("a/b:1", ["/usr/bin/vllm"], "vllm serve {model}", True),
+        ("a/b:1", ["tini", "--", "vllm", "serve"], "vllm serve {model}", True),
+        ("a/b:1", ["python3", "-m", "sglang.launch_server"], "sglang serve --model {model}", True),
+        ("a/b:1", ["python3", "-m", "vllm.entrypoints.openai.api_server"], "vllm serve x", True),
+        ("a/b:1", ["/bin/sh", "-c", "vllm serve"], "vllm serve {model}", True),
+        ("a/b:1", ["/bin/bash"], "vllm serve {model}", True),
+        # A wrapper starts what it is given.
+        ("a/b:1", ["/opt/nvidia/nvidia_entrypoint.sh"], "vllm serve {model}", False),
+        ("a/b:1", ["tini", "--"], "vllm serve {model}", False),
+        ("a/b:1", ["/bin/bash", "-c", '. /env; exec "$0" "$@"'], "vllm serve {model}", False),
+    ],
+)
+def test_an_entry_point_that_would_double_the_command_is_refused_with_the_mend(
+    container: str, entry: list[str] | None, command: str, wrong: bool
+) -> None:
+    text = f"model: a/b:Q8\ncontainer: {container}\ncommand: {command}\n"
+    for mend, left in (("", wrong), ('executor_config: {entrypoint: ""}', False)):
+        found = check(parse(f"{text}{mend}"), KNOWN, entrypoint=entry)
+        errors = [item for item in found if item.code == "entry-point"]
+        assert bool(errors) is left, found
+        assert all('`entrypoint: ""`' in item.remedy for item in errors)
 
 
 BARE = "model: a/b\ncommand: vllm serve {model}"
@@ -227,7 +261,16 @@ CLAIMS: list[tuple[str, str | None, Recipe]] = [
     ("mtp-inherits-backend", "warning", KNOWN.recipes["qwen3.6-35b-a3b-prismaquant-mtp-n3"]),
     ("mtp-inherits-backend", None, KNOWN.recipes["nemotron-3-super-120b-nvfp4"]),
     # Nobody runs them.
+    (
+        "key-unknown",
+        "warning",
+        parse(f"{BARE}\noverrides: [{{when: {{nodes: 2}}}}]"),
+    ),
     ("hooks-not-run", "error", parse(f"{BARE}\nmods: [mods/fix-template]")),
+    ("entry-point", "error", parse(f"{BARE}\nexecutor_config: {{entrypoint: vllm}}")),
+    ("sparkrun-newer", "error", parse(f'{BARE}\nmin_sparkrun_version: "0.5.0"')),
+    ("sparkrun-newer", None, parse(f'{BARE}\nmin_sparkrun_version: "0.4.1"')),
+    ("cannot-run", "error", parse(f"{BARE}\nenv: {{P: '{{config.port}}'}}")),
     ("guard-unknown", "warning", parse(BARE)),
     # Nobody reads the configuration of a folder that is on a Spark.
     ("guard-unknown", "error", parse(BARE.replace("a/b", "/data/mine"))),
@@ -294,6 +337,8 @@ def served(recipe: Recipe, *words: str, quantization: str = "nvfp4") -> Recipe:
         ("--speculative-num-draft-tokens 6", "nvfp4", "draft-corrupts", "sglang#33800"),
         ("--speculative-num-draft-tokens 5", "nvfp4", "draft-corrupts", None),
         ("--speculative-num-draft-tokens 7", "nvfp4", "draft-corrupts", None),
+        ("--speculative-dspark-block-size 5", "nvfp4", "draft-corrupts", "sglang#33800"),
+        ("--speculative-dspark-block-size 4", "nvfp4", "draft-corrupts", None),
         # Marlin with weights of four bits.
         ("--moe-runner-backend marlin", "mxfp4", "kernels-corrupt", "inclusionAI/Ling#26"),
         ("--moe-runner-backend marlin", "W4A16", "kernels-corrupt", "inclusionAI/Ling#26"),

@@ -376,7 +376,7 @@ def test_the_codes_that_an_inventory_may_name_are_those_of_findings() -> None:
     files = [folder / "units/backup_unit.py", *folder.glob("preflight/*.py")]
     files += [folder / "cli/recipe/__init__.py", *folder.glob("fit/*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
-    found = re.findall(r'(?:\bFinding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
+    found = re.findall(r'(?:\b[Ff]inding|case\.(?:error|warning))\(\s*(f?)"([^"]+)"', text)
     known = {code for made, code in found if not made} | {"engine-kernel", "eagle-on-moving-tag"}
     known |= {
         f"{code}-{end}" for code in ("licence", "draft-licence") for end in ("refused", "unknown")

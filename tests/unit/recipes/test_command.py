@@ -5,7 +5,9 @@ Those of the default targets stand in `tests/render/golden`.
 
 from __future__ import annotations
 
+import itertools
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -83,7 +85,7 @@ def test_overrides_win_over_defaults_and_over_flags_written_out() -> None:
     )
     assert line(
         recipe, overrides={"port": 2, "host": "127.0.0.1", "tensor_parallel": 2, "node_rank": 1}
-    ) == ("vllm serve org/model --port 2 --host 127.0.0.1 -tp 2 --node-rank 1")
+    ) == ("vllm serve org/model --port 2 --host 127.0.0.1 --tensor-parallel-size 2 --node-rank 1")
 
 
 def test_a_local_model_keeps_its_name_in_the_api() -> None:
@@ -161,6 +163,7 @@ def test_a_positional_model_behind_its_flags_is_not_swallowed() -> None:
         ("command: vllm serve {model} --x `id`", "needs a shell"),
         ("runtime: vllm\ncommand: bash -c 'vllm serve'", "must start the engine"),
         ("command: trtllm-serve {model}", "does not run this engine"),
+        ("command: vllm serve --config /data/a.yaml", "flags from a file"),
         ("command: >-\n  vllm serve {model} \\\n  --port 1", "glues the next word"),
     ],
 )
@@ -182,6 +185,57 @@ def test_variables_in_the_environment_come_from_the_inventory_or_are_refused() -
     assert environment(recipe, control={"HF_TOKEN": "t", "X": "x"})["BOTH"] == "axb"
     with pytest.raises(RecipeError, match=r"env.TOKEN refers to \$HF_TOKEN"):
         environment(recipe)
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("{config.port}", "9"),
+        ("{config.a}-{config.model}", "x-org/model"),
+        ("{launch.num_nodes}/{launch.model_path}", "2//m"),
+        ('{"p":{config.port}}', '{"p":9}'),
+        # sparkrun's own rules: an escape, shell's braces, and no other braces.
+        ("{{config.port}} ${config.port} {port}", "{config.port} ${config.port} {port}"),
+        *((text, None) for text in ("{config.gone}", "{config.port:04}", "{config.port")),
+        *((text, None) for text in ("{config.many}", "{launch.cluster_id}", "{launch.node_rank}")),
+    ],
+)
+def test_sparkruns_names_in_the_environment_have_a_value_or_are_refused(
+    text: str, read: str | None
+) -> None:
+    recipe = recipe_of(f"defaults: {{port: 8, a: x, many: [1]}}\nenv: {{V: {text!r}}}")
+    launch = {"num_nodes": 2, "model_path": "/m"}
+    if read is None:
+        with pytest.raises(RecipeError, match=r"env\.V refers to"):
+            environment(recipe, overrides={"port": 9}, launch=launch)
+    else:
+        assert environment(recipe, overrides={"port": 9}, launch=launch) == {"V": read}
+
+
+def test_before_a_start_its_names_stay_and_in_a_command_they_are_refused() -> None:
+    recipe = recipe_of(
+        "defaults: {port: 8}\nenv: {V: '{launch.node_rank}'}\n"
+        "command: 'vllm serve {model} --port {config.port} --seed {launch.node_rank}'"
+    )
+    assert environment(recipe) == {"V": "{launch.node_rank}"}
+    with pytest.raises(RecipeError, match=r"launch\.node_rank"):
+        serve_command(recipe)
+    served = replace(recipe, command=recipe.command.partition(" --seed")[0])
+    assert line(served) == "vllm serve org/model --port 8"
+
+
+@pytest.mark.parametrize("command", ["command: llama-server -m {model} -c 9\n", ""])
+def test_variables_that_stand_for_flags_are_flags_and_a_written_one_wins(command: str) -> None:
+    recipe = recipe_of(
+        f"runtime: llama-cpp\n{command}"
+        "defaults: {port: 8}\nenv: {LLAMA_ARG_PORT: '{config.port}', LLAMA_ARG_CTX_SIZE: 4096,"
+        " LLAMA_ARG_EMBEDDINGS: 'true', LLAMA_ARG_RERANKING: '0', LLAMA_ARG_JINJA: 1}"
+    )
+    made = serve_command(recipe, overrides={"max_num_seqs": 2})
+    own = ("-c", "9") if command else ("--ctx-size", "4096")
+    assert set(itertools.pairwise(made)) >= {own, ("--port", "8"), ("--parallel", "2")}
+    assert "--embeddings" in made and "--reranking" not in made and made.count("--port") == 1
+    assert environment(recipe) == {"LLAMA_ARG_JINJA": "1"}
 
 
 def test_a_container_gets_the_gpu_but_neither_the_host_nor_a_restart_policy() -> None:

@@ -23,7 +23,12 @@ VLLM, SGLANG, LLAMA = (ENGINES[name] for name in ("vllm", "sglang", "llamacpp"))
         # Two options begin so, and one is no abbreviation of itself.
         ("--max-num 4", "--max-num 4"),
         ("--model x", "--model x"),
-        ("-tp 2 --seed -1", "-tp 2 --seed -1"),
+        ("-tp 2 --seed -1", "--tensor-parallel-size 2 --seed -1"),
+        (
+            "-dcp=2 -qfp8 -O3 -O 2",
+            "--decode-context-parallel-size=2 --quantization fp8 "
+            "--optimization-level 3 --optimization-level 2",
+        ),
         ("--a_flag_of_a_fork a_value", "--a-flag-of-a-fork a_value"),
     ],
 )
@@ -40,10 +45,12 @@ def test_sglang_takes_abbreviations_and_llama_cpp_takes_underscores() -> None:
 def test_dotted_flags_are_one_json_value_at_the_end() -> None:
     written = (
         "--speculative-config.model org/draft --seed 1 --speculative_config.method=eagle3"
-        " --speculative-config.num_speculative_tokens 3 --speculative-config.a.b 1k"
+        " -sc.model other --speculative-config.num_speculative_tokens 3 --speculative-config.a.b 1k"
         " --speculative-config.a.c+ x,y --speculative-config.a.c+ z"
     )
-    *kept, flag, value = spelled(VLLM, tuple(written.split()))
+    *kept, flag, value, last, other = spelled(VLLM, tuple(written.split()))
+    # By another name it is another flag, and of equal flags vLLM takes the last.
+    assert (last, json.loads(other)) == (flag, {"model": "other"})
     assert [*kept, flag] == ["--seed", "1", "--speculative-config"]
     assert json.loads(value) == {
         "model": "org/draft",
@@ -59,12 +66,14 @@ def test_an_engine_without_dotted_flags_is_given_them_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("256k", 256_000), ("256K", 262_144), ("6G", 6 * 2**30), (".5", 0.5)]
+    ("text", "number"),
+    [("256k", 256_000), ("256K", 262_144), ("6G", 6 * 2**30), (".5", 0.5), ("1.1k", 1100)],
 )
 def test_a_size_is_read_as_the_engine_reads_it(text: str, number: float) -> None:
     assert size(text) == number
 
 
-def test_what_is_no_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="6 GB"):
-        size("6 GB")
+@pytest.mark.parametrize("text", ["6 GB", "1.5K"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"6 GB|1\.5"):
+        size(text)

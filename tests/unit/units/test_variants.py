@@ -87,6 +87,21 @@ def test_a_variable_that_guards_nothing_is_not_claimed_beside_the_flag() -> None
     assert made == replace(one(), target=made.target, recipe=made.recipe)
 
 
+def test_sparkruns_names_are_what_this_start_knows() -> None:
+    """The port is the inventory's; the model's folder is what a container sees too."""
+    keys = ("model_path", "model_revision", "num_nodes", "node_rank", "node_host")
+    env = ", ".join(f"{key.upper()}: '{{launch.{key}}}'" for key in keys)
+    text = f"{CONTAINER}env: {{PORT: '{{config.port}}', C: '{{launch.runtime_cache_dir}}', {env}}}"
+    data = settings(model=replace(TARGET, port=9))
+    found = one(data=data, main=text).environment
+    hub = data.paths.hub_cache
+    assert [found[key.upper()] for key in ("port", *keys)] == [
+        *("9", f"{hub}/hub/models--org--model/snapshots/{'a' * 40}", "a" * 40, "1", "0"),
+        "127.0.0.1",
+    ]
+    assert found["C"] == found["XDG_CACHE_HOME"].rstrip("/") == "/cache/" + "1" * 12
+
+
 def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
     borrow = "  borrow: [{model: org/base, files: [config.json]}]\n"
     variant = one(main=RECIPE + borrow)

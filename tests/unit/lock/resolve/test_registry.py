@@ -27,7 +27,11 @@ def content(value: Any, kind: str = MANIFEST) -> tuple[str, Reply]:
     return digest, Reply(body, 200, {"Content-Type": kind, "Docker-Content-Digest": digest})
 
 
-VARIABLES = {"Env": ["PATH=/bin", "CUDA_VERSION=13.4.1", "NVIDIA_REQUIRE_CUDA=cuda>=13.4"]}
+ENTRY = ("/opt/nvidia/nvidia_entrypoint.sh",)
+VARIABLES = {
+    "Entrypoint": [*ENTRY],
+    "Env": ["PATH=/bin", "CUDA_VERSION=13.4.1", "NVIDIA_REQUIRE_CUDA=cuda>=13.4"],
+}
 CONFIG_DIGEST, CONFIG = content({"architecture": "arm64", "os": "linux", "config": VARIABLES})
 MANIFEST_VALUE = {
     "schemaVersion": 2,
@@ -95,7 +99,7 @@ def test_a_reference_becomes_the_manifest_of_the_architecture(
     reference: str, architecture: str, pin: tuple[str, int]
 ) -> None:
     with serving(ANSWERS) as server:
-        expected = ImagePin(pin[0], architecture, pin[1], cuda="13.4.1")
+        expected = ImagePin(pin[0], architecture, pin[1], cuda="13.4.1", entrypoint=ENTRY)
         assert resolve(server, reference, architecture) == expected
 
 
@@ -116,7 +120,8 @@ def test_an_images_cuda_is_what_its_variables_say(inner: Any, found: str) -> Non
         f"/v2/org/engine/blobs/{digest}": config,
     }
     with serving(ANSWERS | answers) as server:
-        assert resolve(server, "registry.example/org/engine:single").cuda == found
+        pin = resolve(server, "registry.example/org/engine:single")
+        assert (pin.cuda, pin.entrypoint) == (found, ())
 
 
 def test_the_newer_variant_of_an_architecture_is_not_taken_for_the_common_one() -> None:

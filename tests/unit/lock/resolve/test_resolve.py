@@ -22,7 +22,7 @@ from lockstep.lock.resolve import Network, ResolveErrors, announce, program, res
 from tests.unit.lock.resolve.test_git import make_repository, run
 from tests.unit.lock.resolve.test_hub import BLOB, COMMIT, FILES, MAIN, info
 from tests.unit.lock.resolve.test_python import PLAIN, wheel
-from tests.unit.lock.resolve.test_registry import ANSWERS, DIGEST
+from tests.unit.lock.resolve.test_registry import ANSWERS, DIGEST, ENTRY
 
 STRICT = "{% for m in messages if m.role == 'developer' %}{{ raise_exception('x') }}{% endfor %}"
 MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
@@ -70,7 +70,7 @@ def test_everything_missing_is_resolved_announced_and_dated(tmp_path: Path) -> N
             )
         },
         git={PUBLIC: GitPin("fix/parsing", head, today)},
-        images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today, "13.4.1")},
+        images={IMAGE: ImagePin(DIGEST, "aarch64", 1234, today, "13.4.1", ENTRY)},
         models={"org/name": ModelPin("main", COMMIT, FILES, resolved=today)},
     )
     assert sorted(lines) == [

@@ -1,0 +1,79 @@
+"""Secrets in a recipe: by the name of a flag, variable or JSON key, or by the form of a value.
+
+Units, `docker inspect` and the process list show all of a command line and of an environment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from lockstep.onhost.engines.argv import is_flag
+
+HIDDEN = "(secret)"
+# Not `--ssl-keyfile`, `--speculative-token-map`, MAX_TOKENS nor TOKENIZERS_PARALLELISM.
+_NAME = re.compile(
+    r"(?:(?:[-_.]|api|access|auth|secret|private)key"
+    r"|(?:^|[-_.]|api|access|auth)(?:token|secret|passw(?:or)?d|passphrase|credentials?|pat))$",
+    re.IGNORECASE,
+)
+# Of Hugging Face, OpenAI and its like, NVIDIA, GitHub, and a login inside an address.
+_FORM = re.compile(
+    r"\b(?:hf_|sk-|nvapi-|gh[pousr]_|github_pat_|glpat-)[\w-]{16,}|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+)
+# A switch, and a word of a vocabulary ("pad_token": "<pad>"), are no secrets.
+_PLAIN = re.compile(r"|true|false|null|none|[01]|<.*>|\[.*\]", re.IGNORECASE | re.DOTALL)
+
+
+def of_command(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(flag or variable, secret) for each secret in a command line."""
+    flag = ""
+    for word in argv:
+        name, given, value = word.partition("=")
+        if is_flag(word):
+            flag = name
+        elif not given or not name.isidentifier():
+            # A value of the flag before it; `NAME=VALUE` is a variable.
+            name, value = flag, word
+        yield from ((name, secret) for secret in _inside(name, value))
+
+
+def of_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """(variable, secret) for each secret in an environment."""
+    for name, value in variables.items():
+        yield from ((name, secret) for secret in _inside(name, value))
+
+
+def hide(text: str, found: Iterable[tuple[str, str]]) -> str:
+    """A word of a command line or a value without these secrets."""
+    for _, secret in found:
+        # As JSON has it, too.
+        for form in (secret, json.dumps(secret)[1:-1]):
+            text = text.replace(form, HIDDEN)
+    return text
+
+
+def _inside(name: str, value: str) -> Iterator[str]:
+    if value[:1] in ("{", "["):
+        try:
+            yield from _nested(name, json.loads(value))
+            return
+        except (ValueError, RecursionError):
+            pass
+    if _NAME.search(name) and not _PLAIN.fullmatch(value):
+        yield value
+    else:
+        yield from (found[0] for found in _FORM.finditer(value))
+
+
+def _nested(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _nested(str(key), each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _nested(name, each)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield from _inside(name, str(value))

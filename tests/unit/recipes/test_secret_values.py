@@ -1,0 +1,55 @@
+"""A secret in a recipe's command or environment ends there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockstep.cli.main import main
+from lockstep.fit import catalogue as catalogues
+from lockstep.fit.recipe_checks import check
+from lockstep.recipes import recipe_file
+
+KNOWN = catalogues.load()
+TOKEN = "hf_" + "a" * 34
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "named"),
+    [
+        ("--api-key sk-1", "", ["--api-key"]),
+        ("--api_k=sk-1", "", ["--api-key"]),
+        (f"--more-of-it {TOKEN}", "", ["--more-of-it"]),
+        ('--more-config \'{"a": {"apiKey": "s3"}}\'', "", ["--more-config"]),
+        ("--more-config.a.auth_token s3", "", ["--more-config"]),
+        ("--env NGC_API_KEY=s3", "", ["NGC_API_KEY"]),
+        ("", f"HF_TOKEN: {TOKEN}", ["HF_TOKEN"]),
+        ("", "X_PASSWORD: 1234", ["X_PASSWORD"]),
+        ("", "OPENAI_API_KEY: $OPENAI_API_KEY", ["OPENAI_API_KEY"]),
+        ("", 'A: \'{"b": [{"password": "s3"}]}\'', ["A"]),
+        ("", "PROXY: http://me:s3@proxy:3128", ["PROXY"]),
+        ("--ssl-keyfile /k --allow-credentials", "TOKENIZERS_PARALLELISM: false", []),
+        ("--max-num-batched-tokens 8192", "HF_HUB_DISABLE_IMPLICIT_TOKEN: 1", []),
+        ('--hf-overrides \'{"pad_token": "<pad>", "key": "x"}\'', "A: sk-learn", []),
+    ],
+)
+def test_a_secret_is_refused_wherever_it_is_written_and_never_shown(
+    words: str, env: str, named: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "secret.yaml"
+    command = f"command: |\n  vllm serve {{model}} {words}\n"
+    path.write_text(
+        f"model: a/b\ncontainer: a/b:1\n{command}" + (f"env:\n  {env}\n" if env else "")
+    )
+    found = [
+        item
+        for item in check(recipe_file.load(path), KNOWN)
+        if item.code == "secret-on-command-line"
+    ]
+    assert [item.message.partition(":")[0] for item in found] == [", ".join(named)] * bool(named)
+    assert all(item.severity == "error" for item in found)
+    shown = CliRunner().invoke(main, ["recipe", "show", str(path)]).output
+    assert not re.search(r"sk-1|s3|1234|hf_aa", shown)
