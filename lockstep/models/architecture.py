@@ -42,7 +42,8 @@ class Layers:
         latent: Elements per token: compressed KV plus the rotary part (mla, sliding).
         index: Bytes per token of what the cache's type does not change: the index of sparse
             attention, entries that one layer keeps for several tokens (all but recurrent).
-        block: Tokens in a page where the engine fixes that; 0: it does not.
+        pool: Tokens for which there is one entry of the index (full, mla).
+        block: Tokens of which a page holds a multiple, where that is not 16.
         state: Elements per sequence (recurrent).
         state_bytes: Bytes per state element (recurrent).
         conv: Channels of the convolution before it; 0 where there is none (recurrent).
@@ -57,6 +58,7 @@ class Layers:
     window: int = 0
     latent: int = 0
     index: float = 0
+    pool: int = 1
     block: int = 0
     state: int = 0
     state_bytes: int = 4

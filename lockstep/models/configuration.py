@@ -20,6 +20,7 @@ from lockstep.models.architecture import (
     Layers,
     is_sound,
 )
+from lockstep.models.cache_keys import PLACING, may_change_cache
 
 # Where a configuration of several parts keeps that of its language model.
 _PARTS = (
@@ -59,7 +60,6 @@ _USUAL: dict[str, Mapping[str, Any]] = {
     },
     "gemma3n_text": {
         **_GEMMA,
-        "num_hidden_layers": 35,
         "num_key_value_heads": 2,
         "sliding_window": 512,
         "sliding_window_pattern": 5,
@@ -67,7 +67,6 @@ _USUAL: dict[str, Mapping[str, Any]] = {
     },
     "gemma4_text": {
         **_GEMMA,
-        "num_hidden_layers": 30,
         "global_head_dim": 512,
         "sliding_window": 512,
         "sliding_window_pattern": 6,
@@ -111,75 +110,15 @@ _WORDS = {
 }
 _LETTERS = {"*": "full", "M": "linear", "-": "none", "E": "none"}
 # Classes of before grouped-query attention, whose configurations do not name KV heads.
-_UNGROUPED = frozenset(
-    """aquila baichuan biogpt bloom chatglm codegen ctrl exaone falcon fuyu gpt2 gpt_bigcode gpt_neox
-    gpt_neox_japanese gptj internlm jais llama mpt opt openai-gpt orion persimmon qwen RefinedWeb
-    RefinedWebModel stablelm_epoch xverse""".split()
-)
+_UNGROUPED = frozenset({
+    "RefinedWeb", "RefinedWebModel", "aquila", "baichuan", "biogpt", "bloom", "chatglm",
+    "codegen", "ctrl", "exaone", "falcon", "fuyu", "gpt2", "gpt_bigcode", "gpt_neox",
+    "gpt_neox_japanese", "gptj", "internlm", "jais", "llama", "mpt", "openai-gpt", "opt",
+    "orion", "persimmon", "qwen", "stablelm_epoch", "xverse",
+})  # fmt: skip
 # A model of words or pictures alone, which keeps nothing for a next token.
 _ENCODERS = re.compile(r"(?!.*decoder).*(bert|roberta|mpnet|electra|nomic)")
 _NO_TEXT = ("patch_size", "image_size", "num_mel_bins", "num_channels", "codebook_size")
-# Ways to place layers, which a list of `layer_types` leaves without effect.
-_PLACING = (
-    "sliding_window_pattern",
-    "_sliding_window_pattern",
-    "prefix_dense_sliding_window_pattern",
-    "layer_switch",
-    "no_rope_layers",
-    "no_rope_layer_interval",
-    "full_attention_interval",
-    "global_attn_every_n_layers",
-    "full_attn_idxs",
-    "local_layer_ids",
-    "attn_layer_period",
-    "attn_layer_offset",
-    "attn_layer_indices",
-    "layer_group_size",
-    "hybrid_layer_ids",
-    "hybrid_layer_pattern",
-    "compress_ratios",
-    "sliding_window",
-    "max_window_layers",
-    "attention_chunk_size",
-    "conv_L_cache",
-)
-# Words of a name that tell of a cache.
-_CACHED = re.compile(
-    r"(?:^|_)(?:\w*window\w*|sliding|swa|chunks?|\w*compress\w*|k?v|kvs?|cache\w*|latent|index\w*"
-    r"|indices|patterns?|loops?|mamba\w*|ssm|conv\w*|linear|recurrent|rnn|lru|states?|hybrid|kda"
-    r"|delta|retention|memory|shared?|sharing|locals?|globals?|query|sparse|nope|engram|ngram|ple"
-    r"|layers?|attn|blocks?|value|values|head|heads|key|keys|retain\w*|evict\w*|ring)(?:_|$)",
-    re.IGNORECASE,
-)
-# What a name of these words is about is no cache.
-_OTHER = re.compile(
-    r"(?:^|_)(?:experts?|mlp|moe|rope|rotary|norms?|dropout|pdrop|bias|vocab|loss|init\w*|eps|nextn"
-    r"|mtp|routers?|vision|visual|image|video|audio|token|act|multipliers?|dense|rank|theta|label"
-    r"|softcap\w*|std|scaling|layerdrop|layernorm|pooling|pooler|gate|sink|sinks)(?:_|$)"
-)
-_HARMLESS = frozenset(
-    """chunk_size_feed_forward chunk_size mamba_chunk_size add_cross_attention decoder_sparse_step
-    output_hidden_states output_attentions use_cache num_attention_heads num_hidden_layers n_head
-    n_layer cache_implementation num_attention_heads_per_layer num_sliding_attention_heads
-    swa_num_attention_heads index_n_heads index_topk index_topk_blocks index_block_size
-    index_local_blocks index_kpool_always_select_tail index_kpool_compress index_skip_topk_offset
-    index_share_for_mtp_iteration indexer_n_heads indexer_budget attention_value_scale qk_head_dim
-    share_expert_dim n_shared_head use_mamba_kernels mamba_dt_rank hidden_mamba_act mamba_hidden_act
-    n_layers_per_attn_res_block interleave_moe_layer_step hidden_size_per_layer_input
-    vocab_size_per_layer_input num_ln_in_parallel_attn parallel_attn attn_temperature_tuning
-    attn_scale scale_attn_weights scale_attn_by_inverse_layer_idx reorder_and_upcast_attn
-    deterministic_flash_attn attention_k_eq_v linear_lower_bound linear_a_log_max linear_a_log_min
-    linear_dt_max linear_dt_min linear_allow_neg_eigval use_attention_value_norm mamba_d_ssm
-    block_multiple_of block_auto_adjust_ff_dim block_ffn_dim_multiplier logits_to_keep
-    num_logits_to_keep ngram_size heads_per_ngram ngram_vocab_size_base split_ngram_parts
-    ple_embed_dim ple_conv_kernel_size sparse_block_size number_of_conv_states full_attn_alpha_factor
-    full_attn_beta_factor linear_attn_alpha_factor linear_attn_beta_factor query_pre_attn_scalar
-    max_window_layers use_linear_silu order_of_interleaved_layers kv_bits attn_implementation
-    clip_qkv mlp_only_layers layer_types first_k_dense_replace kda_safe_gate kda_lower_bound
-    use_qkv_bias no_kda_lora zero_centered ssm_multipliers key_multiplier lm_head_multiplier
-    activation_sparsity_pattern shared_intermediate_size block_size target_layer_ids
-    mask_token_id draft_vocab_size num_aux_hidden_states""".split()
-)
 
 
 def experts(config: Mapping[str, Any]) -> Literal["none", "plain", "quantised"]:
@@ -263,7 +202,7 @@ class _Config:
             return value
         raise self.unknown(f"the configuration gives no {' or '.join(keys)}")
 
-    def unknown(self, what: str, found: str | None = None) -> ArchitectureUnknown:
+    def unknown(self, what: str, found: str = "") -> ArchitectureUnknown:
         return ArchitectureUnknown(
             what,
             where=self.source,
@@ -279,7 +218,11 @@ class _Config:
             for key in ("num_key_value_heads", "num_attention_heads")
             if isinstance(value := self.get(key), list) and number < len(value)
         }
-        return _Config({**self.config, **lists, **own}, self.source, self.read) if own or lists else self
+        return (
+            _Config({**self.config, **lists, **own}, self.source, self.read)
+            if own or lists
+            else self
+        )
 
     def encodes(self) -> bool:
         """Whether it keeps nothing for a next token; unknown where it is no language model."""
@@ -287,7 +230,10 @@ class _Config:
         for key in _NO_TEXT:
             if self.config.get(key) and not self.config.get("num_key_value_heads"):
                 raise self.unknown(f"no language model, by its {key}")
-        if not (self.config.keys() & {"vocab_size", "num_key_value_heads", "kv_lora_rank"} or kind in _USUAL):
+        if not (
+            self.config.keys() & {"vocab_size", "num_key_value_heads", "kv_lora_rank"}
+            or kind in _USUAL
+        ):
             raise self.unknown("no language model: the configuration gives no vocab_size")
         if self.get("is_encoder_decoder"):
             raise self.unknown("an encoder beside the decoder (is_encoder_decoder)")
@@ -297,8 +243,8 @@ class _Config:
     def refuse_others(self) -> None:
         """ArchitectureUnknown for a key that may change the cache and was not read."""
         for key, value in self.config.items():
-            about = _CACHED.search(key) and not _OTHER.search(key) and key not in _HARMLESS
-            if value and value != "auto" and about and key not in self.read:
+            stated = value and value != "auto" and key not in self.read
+            if stated and may_change_cache(key):
                 raise self.unknown(f"it is not known whether {key} changes the KV cache")
 
     def words(self) -> Sequence[str]:
@@ -310,7 +256,7 @@ class _Config:
         if types == "parallel":  # Falcon-H1: a state and attention in every layer
             return ["hybrid"] * self.size("num_hidden_layers")
         if isinstance(types, Sequence) and not isinstance(types, str):
-            self.read |= {*_PLACING, "linear_attn_config", "num_hidden_layers"}
+            self.read |= PLACING
             given = len(types)
             count = self.stated("num_hidden_layers", "n_layer") or given
             if given < count:
@@ -356,9 +302,7 @@ class _Config:
             yield from ("full" if i % period == start else "linear" for i in numbers)
         elif size := self.stated("layer_group_size"):
             last = count // size * size
-            yield from (
-                "full" if (i + 1) % size == 0 or i >= last else "linear" for i in numbers
-            )
+            yield from ("full" if (i + 1) % size == 0 or i >= last else "linear" for i in numbers)
         elif self.stated("linear_num_value_heads") and (
             interval := self.stated("full_attention_interval")
         ):
@@ -409,7 +353,9 @@ class _Config:
             return [self.state(), *self.words_table(number)]
         if word == "conv":
             kernel = self.size("conv_L_cache")
-            return [Layers("recurrent", 1, conv=self.size("conv_dim", "hidden_size"), kernel=kernel)]
+            return [
+                Layers("recurrent", 1, conv=self.size("conv_dim", "hidden_size"), kernel=kernel)
+            ]
         if word.startswith("compressed"):
             return self.compressed(word)
         if word.startswith("hybrid"):
@@ -435,9 +381,9 @@ class _Config:
                 if isinstance(limits, list)
                 else self.size("sliding_window", "sliding_window_size", "local_attention")
             )
-        index = self.index(word, number)
+        index, pool = self.index(word, number)
         if self.get("kv_lora_rank"):
-            return self.latent(window, index)
+            return self.latent(window, index, pool)
         heads, width, value = self.heads(near=word == "sliding")
         kind: Literal["full", "sliding"] = "sliding" if window else "full"
         return Layers(
@@ -448,9 +394,10 @@ class _Config:
             value_dim=0 if value == width else value,
             window=window,
             index=index,
+            pool=pool,
         )
 
-    def latent(self, window: int, index: float) -> Layers:
+    def latent(self, window: int, index: float, pool: int) -> Layers:
         if self.config.get("model_type") == "minicpm3":  # vLLM keeps its K and V
             self.read |= {"head_dim", "v_head_dim", "num_key_value_heads"}
             width = self.size("qk_nope_head_dim") + self.size("qk_rope_head_dim")
@@ -459,29 +406,37 @@ class _Config:
         if (turned := self.get("qk_rope_head_dim")) is None:
             raise self.unknown("the configuration gives no qk_rope_head_dim")
         latent = self.size("kv_lora_rank") + turned
-        return Layers("sliding" if window else "mla", 1, window=window, latent=latent, index=index)
+        return Layers(
+            "sliding" if window else "mla",
+            1,
+            window=window,
+            latent=latent,
+            index=index,
+            pool=pool,
+            block=128 if pool > 1 else 0,  # Glm5NextTailCache
+        )
 
-    def index(self, word: str, number: int) -> float:
-        """Bytes per token of the keys by which sparse attention chooses."""
-        kinds = self.get("indexer_types")
-        often = self.stated("index_topk_freq") or 1
+    def index(self, word: str, number: int) -> tuple[float, int]:
+        """Bytes per token of the keys by which sparse attention chooses, and tokens of each."""
         if word == "selected":  # MiniMax-M3 keeps them in 16 bits
             own = self.get("sparse_attention_config") or {}
-            return 2.0 * (own.get("sparse_index_dim") or self.size("index_head_dim"))
-        if word != "indexed" and not (word == "full" and self.get("indexer_compress_ratio")):
-            return 0
-        if self.stated("linear_num_value_heads") and self.stated("index_head_dim") is None:
-            if self.stated("indexer_head_dim") is None:  # Qwen 4: not set, plain attention
-                return 0
-            keys = self.size("indexer_head_dim") * self.size("indexer_kv_heads")
-            return 2 * keys / self.size("indexer_compress_ratio")
-        if kinds is None and (often > 1 or self.get("index_topk_pattern")):
+            return 2.0 * (own.get("sparse_index_dim") or self.size("index_head_dim")), 1
+        ratio = self.stated("indexer_compress_ratio")
+        if word in ("full", "indexed") and self.stated("indexer_n_heads") and ratio:
+            return 2 * self.size("indexer_head_dim") * self.size("indexer_kv_heads") / ratio, ratio
+        # Qwen 4's default configuration names such layers and gives them no index.
+        if word != "indexed" or not self.get("kv_lora_rank"):
+            return 0, 1
+        kinds = self.get("indexer_types")
+        if kinds is None and (
+            (self.stated("index_topk_freq") or 1) > 1 or self.get("index_topk_pattern")
+        ):
             raise self.unknown("it is not known whether index_topk_freq changes the KV cache")
         if kinds is not None and kinds[number] != "full":
-            return 0
-        width = self.size("index_head_dim")
+            return 0, 1
+        width, pool = self.size("index_head_dim"), self.stated("index_kpool") or 1
         # One FP8 key per token, plus one float32 scale for each 128 elements.
-        return (width + 4 * math.ceil(width / 128)) / (self.stated("index_kpool") or 1)
+        return (width + 4 * math.ceil(width / 128)) / pool, pool
 
     def heads(self, *, near: bool) -> tuple[int, int, int]:
         """KV heads, and the elements of K and of V in each; `near`: of a sliding window."""
@@ -516,7 +471,7 @@ class _Config:
         if self.stated("mamba_d_state", "ssm_state_size", "state_size"):
             return self._mamba()
         if self.stated("block_size") or self.config.get("attn_type_list"):  # MiniMax-01's
-            heads, _, _ = self.size("num_attention_heads"), 0, 0
+            heads = self.size("num_attention_heads")
             width = self.stated("head_dim") or self.size("hidden_size") // heads
             return Layers("recurrent", 1, state=heads * width**2, state_bytes=2)
         raise self.unknown("the configuration gives no linear_num_value_heads")
