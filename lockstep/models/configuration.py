@@ -470,7 +470,9 @@ class _Config:
             heads = 1
         if heads is None:
             kind = str(self.config.get("model_type"))
-            if not ("num_key_value_heads" in self.config or kind in _UNGROUPED):
+            # A GGUF file names no class; llama.cpp takes as many KV heads as heads.
+            grouped = "model_type" in self.config and kind not in _UNGROUPED
+            if grouped and "num_key_value_heads" not in self.config:
                 raise self.unknown("the configuration gives no num_key_value_heads")
             heads = self.size("num_attention_heads", "n_head")
         wide = self.stated(
