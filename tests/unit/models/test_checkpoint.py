@@ -149,7 +149,7 @@ def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) ->
             | {"sliding_window": [None, 1024, 1024, 1024]},
             ["4096 bytes per token", "12 MiB per sequence, all of them full"],
         ),
-        ("config.json", {**CONFIG, "vision_config": None}, ["20480 bytes", "61 MiB per sequence"]),
+        ("config.json", {**CONFIG, "vision_config": None}, ["20480 bytes", "31 MiB per sequence"]),
         ("config.json", {"model_type": "bert", "type_vocab_size": 2, "vocab_size": 9}, ["none"]),
         (
             "config.json",
