@@ -71,6 +71,8 @@ STRANGE: dict[str, Any] = {
     "num_hidden_layers": 12,
     "hidden_size": 512,
     "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "vocab_size": 1000,
     "max_position_embeddings": 32768,
 }
 GGUF = {
