@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
 from lockstep.models import chat_template, gguf, weight_files
-from lockstep.models.architecture import Architecture, ArchitectureUnknown, experts, from_config
+from lockstep.models.architecture import Architecture, ArchitectureUnknown
+from lockstep.models.configuration import experts, from_config
 from lockstep.onhost.core.kind import TemplateShape
 from lockstep.onhost.engines import ENGINES
 
@@ -216,7 +217,7 @@ def _shapes(config: Mapping[str, Any] | None, model: str) -> tuple[Architecture 
     try:
         return from_config(config, f"configuration of {model}"), None
     except ArchitectureUnknown as fault:
-        return None, fault.what
+        return None, f"{fault.what}: {fault.found}" if fault.found else fault.what
 
 
 def _quantisation(

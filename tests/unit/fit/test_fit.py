@@ -13,7 +13,8 @@ from a_card import KNOWN, answer
 from lockstep.fit.advice import advice, what_holds
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.pages import sequence_bytes
-from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, from_config
+from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers
+from lockstep.models.configuration import from_config
 from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving, serving
@@ -212,14 +213,32 @@ def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stored", "words", "loaded"),
+    [
+        ("float32", "", 1.06),  # vLLM 0.26 on an H100, 2026-11-25
+        ("float32", "--dtype float32", 2.12),
+        ("bfloat16", "", 2.12),
+    ],
+)
+def test_weights_stored_in_32_bits_are_loaded_in_16(stored: str, words: str, loaded: float) -> None:
+    size = "{value: 2.2714, source: s, date: 2026-11-25, kind: quoted}"
+    recipe = recipe_file.parse(
+        f"model: BAAI/bge-m3\ncommand: vllm serve {{model}} --runner pooling {words}\n"
+        f"lockstep: {{checkpoint: {{quantisation: {stored}, weights_gb: {size}}}}}",
+        Path("x.yaml"),
+    )
+    assert fit(recipe, KNOWN.knowledge).terms[0].gib == pytest.approx(loaded, rel=0.005)
+
+
+@pytest.mark.parametrize(
     ("model", "per_token", "state"),
     [
         ("Qwen/Qwen3.6-35B-A3B", 20480, 64389120),
         ("z-lab/Qwen3.6-35B-A3B-DFlash", 32768, 0),
         (MISTRAL, 23040, 0),
-        ("zai-org/GLM-5.1-FP8", 89856, 0),
+        ("zai-org/GLM-5.1-FP8", 89856 + 78 * 132, 0),
         ("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic", 20480, 0),
-        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 8192, 167772160),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 8192, 167772160 + 40 * 10240 * 3 * 2),
         ("openai/gpt-oss-120b", 36864, 0),
     ],
 )
@@ -227,7 +246,8 @@ def test_bytes_per_token_and_state(model: str, per_token: float, state: float) -
     shapes = KNOWN.knowledge.model(model).architecture
     assert shapes is not None
     assert shapes.kv_bytes_per_token() == per_token
-    assert shapes.kv_bytes_per_token("fp8") == per_token / 2
+    packed = 78 * (656 + 132) if "GLM" in model else per_token / 2
+    assert shapes.kv_bytes_per_token("fp8") == packed
     assert sum(group.bytes_for(0, 0) for group in shapes.layers) == state
 
 
@@ -257,6 +277,7 @@ CONFIGS: dict[str, Any] = {
                 "linear_key_head_dim": 128,
                 "linear_num_key_heads": 16,
                 "linear_conv_kernel_dim": 4,
+                "mamba_ssm_dtype": "float32",
                 "num_experts": 256,
             }
         },
@@ -287,6 +308,8 @@ CONFIGS: dict[str, Any] = {
             "mamba_num_heads": 128,
             "mamba_head_dim": 64,
             "ssm_state_size": 128,
+            "n_groups": 8,
+            "conv_kernel": 4,
         },
         ((("recurrent", 2, 0, 0), ("full", 1, 2, 128)), None),
     ),

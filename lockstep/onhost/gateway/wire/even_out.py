@@ -27,8 +27,8 @@ PATHS: Mapping[str, Api] = {
     "/v1/messages": "anthropic",
     "/v1/messages/count_tokens": "anthropic",
 }
-#: Messages of a conversation that are evened out: far above a day of an agent's. So many
-#: short ones took at most 0.5 s of one core (2026-11-28). More are the engine's to judge, as they are.
+#: Messages of a conversation that are evened out: far above a day of an agent's. So many short ones
+#: took at most 0.5 s of one core (2026-11-28). Longer conversations go to the engine as they are.
 MESSAGES = 20_000
 _BLANK_LINE = "\n\n"
 # Between a tool's result and a picture of the user's, for templates that alternate. Mistral's own
