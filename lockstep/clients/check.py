@@ -138,9 +138,9 @@ class Door:
             self._judge_key(answer.status, said)
             outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
             return row(shape, outcome, why=f"{answer.status}: {said}")
-        fault = _fault_in(answer.data, shape.body.get("stream") is True)
-        if fault:
-            return row(shape, "refused", why=fault)
+        broken = _fault_in(answer.data, shape.body.get("stream") is True)
+        if broken:
+            return row(shape, "refused", why=broken)
         evened = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
         return row(shape, "evened" if evened else "works", evened)
 

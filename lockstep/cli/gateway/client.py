@@ -35,7 +35,7 @@ def _key_file(said: str) -> Callable[[Any], Any]:
 
 @click.group()
 def client() -> None:
-    """Configurations of programs for the gateway, and a check of what they send.
+    """Configure programs for the gateway, and check what they send.
 
     `lockstep help clients` has each program.
     """
@@ -50,7 +50,7 @@ def client() -> None:
 def check(
     name: str | None, inventory: Path, key_file: Path | None, host: str | None, as_json: bool
 ) -> int:
-    """Ask the hot model what programs of others ask, and show what works.
+    """Ask the hot model what other programs ask, and show what works.
 
     Open WebUI, Claude Code, Codex and others have shapes of requests that some models refuse. Each
     shape is sent once, with a short answer; NAME asks those of one program only. Nothing is
