@@ -172,7 +172,7 @@ def _tool_call(request: Json, text: str) -> tuple[str | None, str]:
 
 
 def _value(name: str, kind: str, text: str) -> object:
-    if kind == "string" and (given := re.search(rf"\bwith {name} (\S+)", text)):
+    if kind == "string" and (given := re.search(rf"\bwith {name} ([^\s\"]+)", text)):
         return given[1]
     if kind == "integer" and (number := re.search(rf"(\d+) {name}\b", text)):
         return int(number[1])

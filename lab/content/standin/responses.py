@@ -81,6 +81,9 @@ def events(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Iterato
     place = {"item_id": item["id"], "output_index": 0}
     empty = item | {"content": []} if "content" in item else item
     yield _event("response.output_item.added", output_index=0, item=empty)
+    if not job.tool:
+        first = {"type": "output_text", "text": "", "annotations": []}
+        yield _event("response.content_part.added", **place, content_index=0, part=first)
     text, count = "", 0
     for part in parts:
         if not part.thought:

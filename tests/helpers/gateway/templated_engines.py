@@ -34,22 +34,22 @@ _KNOBS = {"NEED_MODEL": 0, "NEED_MEMORY": 0, "LOAD_SECONDS": 0, "DECODE_RATE": 5
 
 
 @contextlib.contextmanager
-def templated(folder: Path) -> Iterator[tuple[Spark, dict[str, str]]]:
-    """The host, with qwen hot, and the address of each engine."""
+def templated(folder: Path, *, log: int | None = None) -> Iterator[tuple[Spark, dict[str, str]]]:
+    """The host, with qwen hot, and the address of each engine; `log`: where these write theirs."""
     models = {
         "qwen": Model(aliases=("coder",), context=32768, evens=KINDS["qwen"].evens),
         "mistral": Model(evens=KINDS["mistral"].evens),
     }
     with contextlib.ExitStack() as stack:
         spark = stack.enter_context(running(folder, models=models))
-        urls = {name: stack.enter_context(_served(folder, spark, name)) for name in KINDS}
+        urls = {name: stack.enter_context(_served(folder, spark, name, log)) for name in KINDS}
         for url in urls.values():
             until(lambda url=url: ask(f"{url}/health").status == 200, "the engine is ready")
         yield spark, urls
 
 
 @contextlib.contextmanager
-def _served(folder: Path, spark: Spark, name: str) -> Iterator[str]:
+def _served(folder: Path, spark: Spark, name: str, log: int | None) -> Iterator[str]:
     kind, model = KINDS[name], folder / name
     model.mkdir()
     template = (CONTENT / "models" / kind.template).read_text(encoding="utf-8")
@@ -63,6 +63,7 @@ def _served(folder: Path, spark: Spark, name: str) -> Iterator[str]:
     with Fork(
         lambda: engine.serve(kind.engine, "9.9", [kind.engine, *words], words),
         env={"PATH": os.environ["PATH"], "HF_HOME": str(folder), **knobs},
+        stdout=log,
     ) as process:
         try:
             yield f"http://127.0.0.1:{port}"

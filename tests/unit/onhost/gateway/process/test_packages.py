@@ -6,7 +6,7 @@ programs themselves: `make clients`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ASKED: list[Any] = [{"role": "user", "content": "Repeat these words:\n\none two three"}]
 SAID = "one two three"
+TOOL_USE: dict[str, Any] = {"id": "toolu_0001", "name": "look", "input": {"city": "Rome"}}
 
 
 @pytest.fixture(scope="module")
@@ -125,25 +126,57 @@ REFUSED = {
 }
 
 
+@pytest.fixture
+def heat(engines: tuple[Spark, dict[str, str]]) -> Iterator[Callable[[str], None]]:
+    """Make a model hot; qwen is again, afterwards."""
+    yield lambda model: hot(engines[0], model)
+    hot(engines[0], "qwen")
+
+
 @pytest.mark.parametrize("model", REFUSED)
 def test_what_an_engine_refuses_of_other_programs_works_through_the_gateway(
-    engines: tuple[Spark, dict[str, str]], url: str, model: str
+    engines: tuple[Spark, dict[str, str]], heat: Callable[[str], None], url: str, model: str
 ) -> None:
-    spark, alone = engines
-    hot(spark, model)
-    try:
-        assert Door(url, KEYS["use"]).hot() == model
-        # The stand-in reads no chunks.
-        chosen = [shape for shape in shapes() if not shape.chunked]
-        refused = [row for row in asked(alone[model], chosen) if row.outcome == "refused"]
-        assert {row.program for row in refused} == REFUSED[model]
-        rows = asked(url, shapes())
-        assert [row for row in rows if row.outcome not in ("works", "evened")] == []
-        evened = {(row.program, row.shape) for row in rows if row.outcome == "evened"}
-        assert evened >= {(row.program, row.shape) for row in refused}
-    finally:
-        hot(spark, "qwen")
+    heat(model)
+    assert Door(url, KEYS["use"]).hot() == model
+    # The stand-in reads no chunks.
+    chosen = [shape for shape in shapes() if not shape.chunked]
+    refused = [row for row in ask_each(engines[1][model], chosen) if row.outcome == "refused"]
+    assert {row.program for row in refused} == REFUSED[model]
+    rows = ask_each(url, shapes())
+    assert [row for row in rows if row.outcome not in ("works", "evened")] == []
+    evened = {(row.program, row.shape) for row in rows if row.outcome == "evened"}
+    assert evened >= {(row.program, row.shape) for row in refused}
 
 
-def asked(url: str, chosen: Sequence[Shape]) -> list[Row]:
+def ask_each(url: str, chosen: Sequence[Shape]) -> list[Row]:
     return list(ask_all(Door(url, KEYS["use"]), chosen, pictures=True))
+
+
+def test_both_packages_talk_to_a_template_that_alternates(
+    heat: Callable[[str], None], url: str
+) -> None:
+    heat("mistral")
+    twice = [{"role": "user", "content": "I have a wish."}, *ASKED]
+    chat = of_openai(url).chat.completions.create(model="auto", messages=twice)
+    assert chat.choices[0].message.content == SAID
+    opening: list[Any] = [{"role": "developer", "content": "Be brief."}, *twice]
+    response = of_openai(url).responses.create(model="auto", instructions="x", input=opening)
+    assert response.output_text == SAID
+    with of_openai(url).responses.stream(model="auto", input=opening) as stream:
+        assert stream.get_final_response().output_text == SAID
+    called: list[Any] = [
+        *ASKED,
+        {"role": "assistant", "content": [{**TOOL_USE, "type": "tool_use"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": TOOL_USE["id"], "content": "r"},
+                {"type": "text", "text": "Go on."},
+            ],
+        },
+    ]
+    client = of_anthropic(url)
+    message = client.messages.create(model="auto", messages=called, max_tokens=9)
+    assert message.stop_reason == "max_tokens"
+    assert client.messages.count_tokens(model="auto", messages=called).input_tokens > 10
