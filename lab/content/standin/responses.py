@@ -95,7 +95,7 @@ def events(job: Job, parts: Iterable[Piece], model: str, engine: str) -> Iterato
                 yield _event("response.output_text.delta", **place, **words)
     item = _item(job, text) | {"id": item["id"]}
     yield _event("response.output_item.done", output_index=0, item=item)
-    end = _response(job, model, engine, [item], count)
+    end = _response(job, model, engine, [item], count) | {"id": begun["id"]}
     yield _event(f"response.{end['status']}", response=end)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -32,13 +33,18 @@ from lockstep.onhost.gateway.peers import Peers, url
 from lockstep.onhost.gateway.wire import answers, incoming, refusals
 from lockstep.onhost.gateway.wire.answers import Headers, Message, Receive, Refused, Send
 from lockstep.onhost.gateway.wire.body import Body, Gone, too_large
+from lockstep.onhost.gateway.wire.form import Form
+from lockstep.onhost.gateway.wire.incoming import Document
 
-#: Paths that go to the model that the body names.
+#: Paths that go to the model that the body names, where its engine serves them.
 MODEL_PATHS = (
     *("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/score"),
     *("/v1/messages", "/v1/messages/count_tokens", "/v1/rerank", "/rerank", "/v2/rerank"),
+    *("/v1/audio/transcriptions", "/v1/audio/translations", "/v1/audio/speech"),
+    *("/v1/images/generations", "/v1/images/edits", "/classify", "/v1/classify", "/pooling"),
     *("/tokenize", "/detokenize"),
 )
+_LIST = "/v1/models"
 #: Header of an answer: what was evened out of its request.
 EVENED = b"x-lockstep-evened"
 FREE = ("/", "/health", "/root.crt")  #: Paths without any fact, which answer without a key.
@@ -77,8 +83,8 @@ class Application:
                 Route("/status", self._status),
                 Route("/history", self.page.history),
                 Route("/switch", _Raw(self._switch), methods=["POST"]),
-                Route("/v1/models", self._list),
-                Route("/v1/models/{name:path}", self._model),
+                Route(_LIST, self._list),
+                Route(f"{_LIST}/{{name:path}}", self._model),
                 *(Route(path, _Raw(self._ask), methods=["POST"]) for path in MODEL_PATHS),
             ],
             redirect_slashes=False,
@@ -98,6 +104,7 @@ class Application:
                 with self._place(scope, receive) as body:
                     await body.while_here(self._through(scope, body, send))
                 return
+            scope["path"] = documented(scope["path"])
             if scope["path"] not in FREE:
                 state["caller"] = self.access.caller(door, headers)
             # Starlette gives its own refusals back as exceptions then.
@@ -147,6 +154,9 @@ class Application:
         for model in await self._listing(caller):
             if model["id"] == name:
                 return answers.document(model)
+        # What its engine or the hub calls it is not listed.
+        if target := await self._models.target(name):
+            return answers.document(self._models.entry(name, target, target))
         raise await self._unknown(name, caller)
 
     async def _listing(self, caller: Caller) -> list[dict[str, Any]]:
@@ -157,7 +167,7 @@ class Application:
     async def _switch(self, scope: Message, receive: Receive, send: Send) -> None:
         person = _caller(scope).person
         body = Body(receive)
-        wish = incoming.Document(await body.whole(_LONGEST_SWITCH)).read(incoming.Switch)
+        wish = Document(await body.whole(_LONGEST_SWITCH)).read(incoming.Switch)
         if person.role != "operate":
             said = (
                 f"{person.name} may use models, not switch them: that takes a key of role operate"
@@ -189,7 +199,10 @@ class Application:
         scope["raw_path"] = path.encode()
         if any(name == b"content-encoding" for name, _ in scope["headers"]):
             raise Refused(415, "a compressed body cannot be read here", "encoding", close=True)
-        document = incoming.Document(await body.whole(self._most))
+        kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        content = await body.whole(self._most)
+        document: Document | Form
+        document = Form(kind, content) if _is_form(kind) else Document(content)
         asked = document.read(incoming.AskedOfModel)
         refusals.check(asked)
         api, streams = answers.api_of(path), bool(asked.stream)
@@ -223,6 +236,9 @@ class Application:
                 # Comments cannot be put into a stream that is compressed.
                 but = (b"accept-encoding",) if streams else ()
                 headers = _headers(scope, *KEY_HEADERS, *but)
+                engine = self.host.targets[serving.name].engine
+                said = f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
+                answer.unserved = Refused(404, said, "path")
                 await self._to_engine(answer, scope, serving, headers, content)
         except swap.Refused as refused:
             said = f"{target} is cold; {refused.words}. {self._who_may(target)}"
@@ -271,7 +287,7 @@ class Application:
                 counts.running(name, self.hot.running(name) - 1)
 
     async def _at_peers(
-        self, answer: Answer, scope: Message, document: incoming.Document, name: str, only: bool
+        self, answer: Answer, scope: Message, document: Document | Form, name: str, only: bool
     ) -> bool:
         """Have another gateway answer, where one has the model hot; whether one did.
 
@@ -282,7 +298,7 @@ class Application:
         headers = _headers(scope, *KEY_HEADERS) + self.peers.headers(person)
         for peer in await self.peers.holders(name, cold=only):
             self.counts.request(person.name, f"at {peer.name}")
-            asking = self._twins.ask(scope, url(peer), headers, document.text.encode())
+            asking = self._twins.ask(scope, url(peer), headers, document.body)
             try:
                 response = await answer.patiently(asking)
             except Refused as fault:
@@ -307,7 +323,8 @@ class Application:
         headers = _headers(scope, *dropped, length=True)
         content: Content = None
         reads = scope["method"] == "POST" and scope["path"] in MODEL_PATHS
-        if reads and b"content-encoding" not in named:
+        kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        if reads and b"content-encoding" not in named and not _is_form(kind):
             whole = await body.whole(self._most)
             content, met = self._judged(whole, scope["path"], serving.name)
             self._evened(answer, serving.name, met)
@@ -321,7 +338,7 @@ class Application:
     def _judged(self, body: bytes, path: str, target: str) -> tuple[bytes, list[Shape]]:
         """A body for a target's own port: what is no JSON object is the engine's to judge."""
         try:
-            document = incoming.Document(body)
+            document = Document(body)
         except Refused:
             return body, []
         refusals.check(document.read(incoming.Asked))
@@ -363,6 +380,23 @@ class Application:
             return _gone(known[name])
         said = f"no model {name[:80]!r} here; models: {', '.join(known) or 'none'}"
         return Refused(404, said, "model")
+
+
+def documented(path: str) -> str:
+    """The path that one means: with slashes too many, without /v1, or with two of it.
+
+    Base URLs are written with and without /v1, and with a slash at the end; llama.cpp serves chats
+    without /v1 as well.
+    """
+    path = re.sub("/{2,}", "/", path).removesuffix("/") or "/"
+    path = re.sub("^(?:/v1)+(?=/v1/)", "", path)
+    return (
+        f"/v1{path}" if f"/v1{path}" in (_LIST, *MODEL_PATHS) and path not in MODEL_PATHS else path
+    )
+
+
+def _is_form(content_type: str) -> bool:
+    return content_type.lower().startswith("multipart/form-data")
 
 
 def _gone(twin: str) -> Refused:

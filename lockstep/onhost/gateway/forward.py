@@ -30,6 +30,9 @@ _HOP_BY_HOP = frozenset(
 _CONNECT_TIMEOUT_S = 5.0
 _TIMEOUT = {"connect": _CONNECT_TIMEOUT_S, "read": None, "write": None}
 _LONGEST_ERROR = 64 * 1024  # An error of an engine that comes after a stream has begun.
+#: What FastAPI's engines say of a path that they do not serve, and llama.cpp's server.
+_NO_PATH = {404: "Not Found", 405: "Method Not Allowed"}
+_NO_FILE = ("File Not Found", "Not Found")
 _RETRY_S = 5  #: When an engine that does not listen is worth asking again, seconds.
 
 
@@ -86,6 +89,8 @@ class Answer:
         self._keepalive_s = keepalive_s
         #: What the gateway says in the head, beside the engine's own.
         self.headers: Headers = []
+        #: The refusal where the engine has no such path; None: its own answer goes on.
+        self.unserved: Refused | None = None
         #: Whether the client has the answer's head.
         self.started = False
         #: Told when the model's answer begins.
@@ -133,6 +138,11 @@ class Answer:
         events = answer.headers.get("content-type", "").startswith("text/event-stream")
         if self.started and not events:
             raise await _error(answer, chunks)
+        head = b""
+        if self.unserved and answer.status_code in _NO_PATH:
+            head = await _beginning(chunks)
+            if _says_no_path(head):
+                raise self.unserved
         if not self.started:
             headers = end_to_end(answer.headers.raw) + self.headers
             start = {"type": "http.response.start", "status": answer.status_code}
@@ -142,7 +152,7 @@ class Answer:
             self._keepalive_s = None
         tail = b""
         try:
-            chunk = await self.patiently(anext(chunks, b""))
+            chunk = head or await self.patiently(anext(chunks, b""))
             self.first_byte()
             while chunk:
                 # Waits while the client is slow, and so does the engine then.
@@ -171,16 +181,31 @@ class Answer:
 
 async def _error(answer: httpx2.Response, chunks: AsyncIterator[bytes]) -> Refused:
     """An answer of the engine that is no stream, for a client that already reads one."""
+    body = await _beginning(chunks)
+    message = body[:_LONGEST_ERROR].decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+        message = str(json.loads(message)["error"]["message"])
+    return Refused(answer.status_code, message or f"HTTP {answer.status_code}", "engine's")
+
+
+async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
+    """An answer that is an error, or as much of it as one may have."""
     body = b""
     with contextlib.suppress(httpx2.TransportError):
         async for chunk in chunks:
             body += chunk
             if len(body) > _LONGEST_ERROR:
                 break
-    message = body[:_LONGEST_ERROR].decode("utf-8", "replace")
-    with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
-        message = str(json.loads(message)["error"]["message"])
-    return Refused(answer.status_code, message or f"HTTP {answer.status_code}", "engine's")
+    return body
+
+
+def _says_no_path(body: bytes) -> bool:
+    """Whether an engine's answer says that it has no such path, and nothing of the request."""
+    try:
+        said = json.loads(body)
+        return said.get("detail") in _NO_PATH.values() or said["error"]["message"] in _NO_FILE
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return not body
 
 
 def end_to_end(headers: Iterable[tuple[bytes, bytes]], but: Iterable[bytes] = ()) -> Headers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from lockstep.onhost.core import config
@@ -25,10 +25,16 @@ class Models:
         self._since = int(time.time())
         self._targets = [name for name, target in host.targets.items() if target.engine_url]
         self._names: dict[str, list[str]] = {}
-        # A target's own name beats an alias, and an alias beats what an engine calls its model.
+        # A target's own name beats an alias, and an alias beats what an engine calls its model, and
+        # that what the hub calls it.
         for name in self._targets:
             self._names[name] = [name]
-        for names in (self._aliases, lambda name: (host.targets[name].model,)):
+        others: tuple[Callable[[str], Iterable[str]], ...] = (
+            self._aliases,
+            lambda name: (host.targets[name].model,),
+            lambda name: host.targets[name].weights[:1],
+        )
+        for names in others:
             taken = set(self._names)
             for name in self._targets:
                 for other in names(name):
@@ -62,14 +68,15 @@ class Models:
         fallbacks = {target.fallback for target in self._host.targets.values()}
         shown = [name for name in self._targets if name not in fallbacks]
         found = [
-            self._model(name, target, None if name == target else target)
+            self.entry(name, target, None if name == target else target)
             for target in shown
             for name in dict.fromkeys((target, *self._aliases(target)))
         ]
         hot = next((target for target in shown if self._hot.serves(target)), None)
-        return found + ([self._model(AUTO, hot, hot)] if hot else [])
+        return found + ([self.entry(AUTO, hot, hot)] if hot else [])
 
-    def _model(self, name: str, target: str, alias_of: str | None) -> dict[str, Any]:
+    def entry(self, name: str, target: str, alias_of: str | None) -> dict[str, Any]:
+        """A target under one of its names, as the list has it."""
         by = self._hot.serves(target)
         context = self._gateway.model(by.name if by else target).context
         return {

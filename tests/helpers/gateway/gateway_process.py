@@ -134,6 +134,7 @@ def prepared(folder: Path, **settings: object) -> Iterator[Spark]:
                 **base,
                 "unit": unit,
                 "model": MODELS[name],
+                "weights": [f"hub/{name}"],
                 "engine_url": f"http://127.0.0.1:{engines[name].getsockname()[1]}",
             }
             for name, unit in UNITS.items()

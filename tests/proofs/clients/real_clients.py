@@ -1,10 +1,14 @@
-"""The real Codex, Claude Code, opencode, Continue and aider through the gateway: `make clients`.
+"""The real Codex, Claude Code, opencode, Continue, aider and Java's client at the gateway.
+
+`make clients` runs it:
 
     python tests/proofs/clients/real_clients.py [--programs FOLDER] [NAME …]
 
 Each is configured with what `lockstep client NAME` prints, and asked before both stand-ins that
 refuse what the chat templates of their models refuse: once to read a file with its tool, so that
-a second request carries the tool's result. FOLDER keeps what is installed. Needs node and npm.
+a second request carries the tool's result. Java's HttpClient offers HTTP/2 with each request:
+one with a length, one in chunks, one that is streamed. FOLDER keeps what is installed. Needs node
+and npm; without a JDK (`apt install default-jdk-headless`) Java is left out, and said to be.
 Exit code 0 where each has answered with the engine's words.
 """
 
@@ -13,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +30,7 @@ from pathlib import Path
 HELPERS = Path(__file__).resolve().parents[2] / "helpers"
 sys.path[:0] = [str(HELPERS), *map(str, HELPERS.iterdir())]
 
-from gateway_process import KEYS, OPERATE, Spark, ask, hot  # noqa: E402
+from gateway_process import CHAT, KEYS, OPERATE, Spark, ask, hot  # noqa: E402
 from templated_engines import KINDS, templated  # noqa: E402
 
 from lockstep.clients.offer import Model, Offer  # noqa: E402
@@ -69,6 +74,50 @@ REAL = {
     "aider": Real("aider-chat==0.86.2", ("aider", *_AIDER), npm=False, last=("a.txt",)),
 }
 
+#: As the programs of Java use it: the default version is HTTP/2, which the client offers (h2c).
+_JAVA = """
+import java.net.URI;
+import java.net.http.*;
+import java.net.http.HttpRequest.*;
+import java.util.List;
+import java.util.stream.Collectors;
+public class Ask {
+  static final HttpClient CLIENT = HttpClient.newHttpClient();
+  static void ask(String url, String key, BodyPublisher body) throws Exception {
+    var request = HttpRequest.newBuilder(URI.create(url)).header("Authorization", "Bearer " + key)
+        .header("Content-Type", "application/json").POST(body).build();
+    var answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofLines());
+    var lines = answer.body().collect(Collectors.toList());
+    System.out.println(answer.version() + " " + answer.statusCode() + " " + lines);
+  }
+  public static void main(String[] given) throws Exception {
+    ask(given[0], given[1], BodyPublishers.ofString(given[2]));
+    ask(given[0], given[1], BodyPublishers.ofByteArrays(List.of(given[2].getBytes())));
+    ask(given[0], given[1], BodyPublishers.ofByteArrays(List.of(given[3].getBytes())));
+  }
+}
+"""
+
+
+def java(spark: Spark, model: str) -> bool:
+    """Ask three times with Java's HttpClient; say what became of it."""
+    door = spark.door("open")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "Ask.java")
+        program.write_text(_JAVA, encoding="utf-8")
+        url = f"http://{door.address}:{door.port}{CHAT}"
+        asked = {"model": "auto", "messages": [{"role": "user", "content": "a"}]}
+        bodies = (json.dumps(asked), json.dumps({**asked, "stream": True}))
+        words = ["java", str(program), url, KEYS["use"], *bodies]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
+    lines = done.stdout.splitlines()
+    good = len(lines) == 3 and all(line.startswith("HTTP_1_1 200 ") for line in lines)
+    good = good and all(_SAID in line for line in lines[:2]) and "data: [DONE]" in done.stdout
+    print(f"{model:8} {'java':9} {'works' if good else 'FAILS'}: 3 requests", flush=True)
+    if not good:
+        print(f"ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return good
+
 
 def install(folder: Path, names: Sequence[str]) -> Path:
     """A folder with the programs, of npm and of PyPI; what is there already stays."""
@@ -111,7 +160,7 @@ def configured(name: str, spark: Spark, folder: Path) -> Iterator[dict[str, str]
     yield {"PATH": os.environ["PATH"], "TERM": "dumb", **variables}
 
 
-def tried(name: str, programs: Path, spark: Spark, model: str) -> bool:
+def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
     """Ask once with a program; say what became of it."""
     with ExitStack() as stack:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -160,18 +209,23 @@ def counts(spark: Spark) -> tuple[int, int]:
 def main() -> int:
     """Install, configure and ask each before each engine."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", default=list(REAL))
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[*REAL, "java"])
     parser.add_argument("--programs", type=Path)
     given = parser.parse_args()
     with ExitStack() as stack:
         folder = given.programs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        programs = install(folder.resolve(), given.names)
+        names = [name for name in given.names if name in REAL]
+        programs = install(folder.resolve(), names)
         host = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         spark, _ = stack.enter_context(templated(host, log=subprocess.DEVNULL))
         results = []
         for model in KINDS:
             hot(spark, model)
-            results += [tried(name, programs, spark, model) for name in given.names]
+            results += [run(name, programs, spark, model) for name in names]
+            if "java" in given.names and shutil.which("java"):
+                results.append(java(spark, model))
+            elif "java" in given.names:
+                print("java is left out: there is no JDK here")
         use = json.loads(ask(spark, "GET", "/status", headers=OPERATE)[1])["use"]
         print(json.dumps(use.get("evened", {})))
     return 0 if all(results) else 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import pydantic
@@ -34,7 +34,7 @@ class Asked(pydantic.BaseModel):
     min_new_tokens: int | None = None
     stop_token_ids: list[int] | None = None
     allowed_token_ids: list[int] | None = None
-    logit_bias: dict[str, Any] | None = None
+    logit_bias: dict[str, Any] | list[Any] | None = None
     kv_transfer_params: Any = None
     prompt: Any = None
     input: Any = None
@@ -55,6 +55,19 @@ class Switch(pydantic.BaseModel):
     target: str = pydantic.Field(min_length=1, max_length=64)
 
 
+def read(model: type[Model], values: Mapping[str, Any]) -> Model:
+    """What values by key ask. Refused names each key that is wrong, and repeats no value."""
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        faults = error.errors(include_url=False, include_input=False, include_context=False)
+        said = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
+            for fault in faults[:5]
+        )
+        raise Refused(400, said, "json") from error
+
+
 class Document:
     """A request's body: its text, and the members of its JSON object.
 
@@ -64,24 +77,22 @@ class Document:
 
     def __init__(self, body: bytes) -> None:
         try:
-            self.text = body.decode("utf-8")
+            # .NET and PowerShell put a mark of the byte order before it.
+            self.text = body.decode("utf-8-sig")
             self.members = json_object.members(self.text)
         except json_object.TooMany as error:
             raise Refused(400, str(error), "json") from error
         except (ValueError, RecursionError) as error:
             raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
 
+    @property
+    def body(self) -> bytes:
+        """Its bytes."""
+        return self.text.encode()
+
     def read(self, model: type[Model]) -> Model:
         """What it asks. Refused names each key that is wrong, and repeats no value."""
-        try:
-            return model.model_validate({key: each.value for key, each in self.members.items()})
-        except pydantic.ValidationError as error:
-            faults = error.errors(include_url=False, include_input=False, include_context=False)
-            said = "; ".join(
-                f"{'.'.join(map(str, fault['loc'])) or 'the body'}: {fault['msg']}"
-                for fault in faults[:5]
-            )
-            raise Refused(400, said, "json") from error
+        return read(model, {key: each.value for key, each in self.members.items()})
 
     def rewritten(
         self, model: str | None, path: str, shapes: Collection[Shape]

@@ -34,8 +34,14 @@ def check(asked: Asked) -> None:
         # Only with a least number of tokens are they an index on the GPU. Which ids the model has
         # is not known here.
         raise _refused("stop_token_ids beside min_tokens", "ends engines where an id is unknown")
-    for key in ("stop_token_ids", "allowed_token_ids", "logit_bias", "prompt", "input", "tokens"):
+    for key in ("stop_token_ids", "allowed_token_ids", "prompt", "input", "tokens"):
         _ids(key, getattr(asked, key))
+    bias = asked.logit_bias
+    # llama.cpp takes pairs, too.
+    _ids(
+        "logit_bias",
+        [p[:1] for p in bias if isinstance(p, list)] if isinstance(bias, list) else bias,
+    )
     if asked.kv_transfer_params is not None:
         # vllm pull request 51137: its sizes are not bounded. Only engines say it to each other.
         raise _refused("kv_transfer_params", "is for engines that share their work")

@@ -62,6 +62,8 @@ def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> No
     assert found["vectors"]["lockstep"]["kind"] == "embedding"
     assert found["auto"]["lockstep"]["alias_of"] == "qwen"
     assert json.loads(ask(spark, "GET", "/v1/models/coder")[1]) == found["coder"]
+    entry = json.loads(ask(spark, "GET", "/v1/models/Qwen%2FQ")[1])
+    assert entry == found["qwen"] | {"id": "Qwen/Q", "lockstep": found["coder"]["lockstep"]}
     answer, body = ask(spark, "GET", "/v1/models/nobody/x")
     assert (
         answer.status == 404 and "no model 'nobody/x' here; models: qwen" in error(body)["message"]
@@ -71,7 +73,7 @@ def test_the_list_has_every_target_and_alias_and_what_is_hot(spark: Spark) -> No
 @pytest.mark.parametrize(
     ("name", "path"),
     [("qwen", path) for path in MODEL_PATHS]
-    + [(name, CHAT) for name in ("coder", "Qwen/Q", "auto")],
+    + [(name, CHAT) for name in ("coder", "Qwen/Q", "auto", "hub/qwen")],
 )
 def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
     spark: Spark, name: str, path: str
@@ -85,6 +87,73 @@ def test_every_path_and_name_leads_to_the_engine_which_reads_its_own(
     assert asked.body == body % b'"Qwen/Q"'
     wire.send(OK)
     assert client.getresponse().read() == b"ok"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *((path, b"") for path in (f"{CHAT}/", "/v1//chat/completions//", "/chat/completions")),
+        *((path, b"") for path in ("/v1/v1/chat/completions", "//v1/chat/completions")),
+        (CHAT, b"\xef\xbb\xbf"),
+    ],
+)
+def test_what_engines_and_base_urls_make_of_a_path_is_understood(
+    spark: Spark, path: str, body: bytes
+) -> None:
+    client = spark.client()
+    client.request("POST", path, body + b'{"model":"qwen", "n":"1", "logit_bias":[[5,-100]]}')
+    asked = spark.accept().asked()
+    assert asked.line == f"POST {CHAT} HTTP/1.1"
+    assert asked.body == b'{"model":"Qwen/Q", "n":"1", "logit_bias":[[5,-100]]}'
+
+
+@pytest.mark.parametrize("path", ["/models", "/v1/models/", "/v1/v1/models"])
+def test_the_list_is_found_under_its_other_names(spark: Spark, path: str) -> None:
+    assert ask(spark, "GET", path)[1] == ask(spark, "GET", "/v1/models")[1]
+
+
+def test_a_form_goes_to_the_model_that_it_names(spark: Spark) -> None:
+    """What a form is: wire/test_form.py."""
+    head = {"content-type": "multipart/form-data; boundary=x"}
+    body = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\n%b\r\n--x--\r\n'
+    client = spark.client()
+    client.request("POST", "/v1/audio/transcriptions", body % b"coder", head)
+    wire = spark.accept()
+    asked = wire.asked()
+    assert asked.get("content-type") == [head["content-type"]]
+    assert asked.body == body % b"Qwen/Q"
+    wire.send(OK)
+    assert client.getresponse().read() == b"ok"
+    for name, status, words in ((b"nobody", 404, "no model"), (b"mistral", 503, "is cold")):
+        answer, said = ask(spark, "POST", "/v1/audio/transcriptions", body % name, head)
+        assert answer.status == status and words in error(said)["message"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "unserved"),
+    [
+        (b'{"detail":"Not Found"}', True),
+        (b'{"error":{"message":"File Not Found","type":"not_found_error","code":404}}', True),
+        (b'{"error":{"message":"Response with id \'r\' not found.","code":404}}', False),
+        (b'{"detail":["x"]}', False),
+    ],
+)
+def test_what_the_hot_engine_does_not_serve_is_said(
+    spark: Spark, answer: bytes, unserved: bool
+) -> None:
+    client = spark.client()
+    client.request("POST", "/v1/audio/speech", b'{"model": "qwen", "input": "a"}')
+    wire = spark.accept()
+    wire.asked()
+    head = b"HTTP/1.1 404 Not Found\r\ncontent-length: %d\r\n\r\n" % len(answer)
+    wire.send(head + answer)
+    got = client.getresponse()
+    body = got.read()
+    assert got.status == 404
+    if unserved:
+        assert "qwen, which is hot, does not serve /v1/audio/speech" in error(body)["message"]
+    else:
+        assert body == answer
 
 
 def test_the_last_model_of_several_counts_as_for_the_engine(spark: Spark) -> None:
@@ -279,7 +348,6 @@ def test_a_compressed_body_is_refused(spark: Spark) -> None:
     [
         ("GET", "/nope", 404),
         ("POST", "/invocations", 404),
-        ("POST", "/v1/chat/completions/", 404),
         ("POST", "/v1/../pause", 404),
         ("GET", CHAT, 405),
         ("DELETE", "/v1/models", 405),
