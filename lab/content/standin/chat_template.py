@@ -6,9 +6,6 @@ import json
 import re
 from typing import Any
 
-from jinja2 import TemplateError
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
 from .arguments import Serving
 from .refused import Refused
 from .weights import MissingWeights, snapshot
@@ -25,6 +22,9 @@ class ChatTemplate:
     """A template as transformers renders it, after what an engine does to the messages."""
 
     def __init__(self, text: str, *, keeps_developer: bool = False) -> None:
+        # Only where there is a template: a program of a test that has none has no such package.
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
@@ -38,6 +38,8 @@ class ChatTemplate:
     def check(self, messages: list[Json], tools: object) -> None:
         """``Refused`` where the template raises, or cannot be rendered with these."""
         prepared = [self._prepare(message) for message in messages]
+        from jinja2 import TemplateError
+
         words = {"bos_token": "", "eos_token": "", "add_generation_prompt": True}
         try:
             self._template.render(messages=prepared, tools=tools or None, **words)
@@ -69,6 +71,8 @@ def _parse_arguments(call: Json) -> Json:
 
 
 def _raise(said: str) -> None:
+    from jinja2 import TemplateError
+
     raise TemplateError(said)
 
 
