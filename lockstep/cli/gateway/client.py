@@ -85,8 +85,8 @@ def check(
 
 
 _OUTCOMES: Mapping[Outcome, str] = {
-    "works": "work",
-    "evened": "work, evened out",
+    "works": "work as they are",
+    "evened": "work evened out",
     "refused": "refused",
     "unknown": "could not be told",
     "left out": "left out",

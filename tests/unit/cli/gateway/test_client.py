@@ -128,7 +128,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalServer]:
         (
             "opencode",
             0,
-            "works, evened out: same_role mistral on spark-2.local: 1 work, evened out",
+            "works, evened out: same_role mistral on spark-2.local: 1 work evened out",
         ),
         ("roocode", 1, "refused: 400: no tools mistral on spark-2.local: 1 refused"),
         ("LiteLLM", 2, "could not tell: 429: busy mistral on spark-2.local: 1 could not be told"),
