@@ -115,8 +115,7 @@ class BoundTarget:
     @property
     def door(self) -> bool:
         """Whether the gateway has the port of the API: it joins roles, or asks for the key."""
-        joined = any("same_role" in each.refused_shapes for each in self.recipes)
-        return self.answers and (self.open or joined)
+        return self.answers and (self.open or any(each.refuses_roles for each in self.recipes))
 
     @property
     def engine_port(self) -> int | None:

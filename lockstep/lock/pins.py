@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name, canonicalize_version, parse_wheel
 from lockstep.core.errors import ResolveError
 from lockstep.lock import moving
 from lockstep.models import gguf
+from lockstep.onhost.core.kind import TemplateShape
 from lockstep.onhost.core.schema import Refusal, Rule, like
 
 #: The file of a repository that says what its model is; the first that is there.
@@ -208,6 +209,8 @@ class ModelPin:
         partial: Whether only the files were asked for that somebody borrows.
         experts: What its configuration says of a mixture of experts, as `architecture.experts` puts
             it; None: nobody asked, or it has none.
+        refused_shapes: Shapes of a conversation that its chat template refuses, for recipes that
+            do not say; None: it has no template, or nobody has tried it.
     """
 
     asked: str
@@ -216,6 +219,7 @@ class ModelPin:
     partial: bool = False
     resolved: str = ""
     experts: Literal["none", "plain", "quantised"] | None = None
+    refused_shapes: tuple[TemplateShape, ...] | None = None
 
     @property
     def configuration(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jinja2 import TemplateError
@@ -12,6 +12,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from lockstep.onhost.core.kind import SHAPES, TemplateShape
 
+TEKKEN = "tekken.json"  #: Mistral's own tokenizer, which needs no template.
+#: Where a template may be, the first one counts.
+FILES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json", TEKKEN)
+# What mistral_common refuses, the library of that tokenizer: it joins messages of one role by
+# itself (`_validate_message_order` of 1.8, read 2026-11).
+_OF_MISTRAL_COMMON: tuple[TemplateShape, ...] = (
+    *("user_after_tool", "late_system"),
+    *("developer", "tool_picture"),
+)
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -33,6 +42,37 @@ _TRIED: dict[TemplateShape, tuple[Messages, Messages]] = {
     "developer": ([_said("user")], [_said("developer"), _said("user")]),
     "tool_picture": ([_said("user", _PICTURE)], [*_CALLED, {**_RESULT, "content": _PICTURE}]),
 }
+
+
+def of_repository(
+    read: Callable[[str], bytes | None],
+) -> tuple[bool, tuple[TemplateShape, ...] | None]:
+    """Whether a repository says how it is talked to, and the shapes that this refuses.
+
+    Args:
+        read: Gives a file's content; None where it is absent.
+    """
+    for name in FILES:
+        content = read(name)
+        if content is None:
+            continue
+        if name == TEKKEN:
+            return True, _OF_MISTRAL_COMMON
+        text = content.decode("utf-8", "replace") if name.endswith(".jinja") else _named(content)
+        if text:
+            return True, refused_shapes(text)
+    return False, None
+
+
+def _named(content: bytes) -> str | None:
+    """The template in a JSON file; of several with names, as transformers had them, the default."""
+    try:
+        found = json.loads(content).get("chat_template")
+        if isinstance(found, list):
+            found = {each["name"]: each["template"] for each in found}.get("default")
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    return found if isinstance(found, str) else None
 
 
 def refused_shapes(text: str) -> tuple[TemplateShape, ...] | None:

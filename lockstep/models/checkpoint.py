@@ -29,14 +29,6 @@ _SETS = (
     re.compile(r"pytorch_model[^/]*\.bin"),
     re.compile(r".*\.(safetensors|gguf|bin|pt|pth)"),
 )
-_TEMPLATES = ("chat_template.jinja", "chat_template.json", "tokenizer_config.json")
-_TEKKEN = "tekken.json"
-# What mistral_common refuses, the library of Mistral's tokenizer: it joins messages of one role by
-# itself (`_validate_message_order` of 1.8, read 2026-11).
-_OF_MISTRAL_COMMON: tuple[TemplateShape, ...] = (
-    *("user_after_tool", "late_system"),
-    *("developer", "tool_picture"),
-)
 _NEEDED = ("config.json", "tokenizer.json")
 # Where vision towers and prediction heads live, as the families of the catalogue name them.
 VISION = re.compile(
@@ -114,7 +106,7 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
     names = _tensor_names(index) or _header_names(read, files)
     shaping = config or _of_gguf(read, files)
     shapes, why = _shapes(shaping, model)
-    template = _template(read, files, model)
+    template, refused = chat_template.of_repository(lambda name: _whole(read, files, name))
     return Checkpoint(
         model=model,
         revision=revision,
@@ -132,12 +124,8 @@ def describe(model: str, revision: str | None, files: Mapping[str, int], read: R
         licence=_readme_licence(_whole(read, files, "README.md") or b""),
         types=_types(config or {}),
         experts=None if shaping is None else experts(shaping),
-        template=template is not None or _TEKKEN in files,
-        refused_shapes=chat_template.refused_shapes(template)
-        if template is not None
-        else _OF_MISTRAL_COMMON
-        if _TEKKEN in files
-        else None,
+        template=template,
+        refused_shapes=refused,
         architecture=shapes,
         architecture_unknown=why,
     )
@@ -153,22 +141,6 @@ def _types(config: Mapping[str, Any]) -> tuple[str, ...]:
     parts = (config.get("text_config"), config.get("llm_config"), config)
     named = [part.get("model_type") for part in parts if isinstance(part, Mapping)]
     return tuple(dict.fromkeys(name for name in named if isinstance(name, str)))
-
-
-def _template(read: Read, files: Mapping[str, int], model: str) -> str | None:
-    """Its chat template; None where it has none."""
-    for name in _TEMPLATES:
-        if name.endswith(".jinja"):
-            found: Any = (_whole(read, files, name) or b"").decode("utf-8", "replace")
-        else:
-            found = (_json(read, files, model, name) or {}).get("chat_template")
-        if isinstance(found, list):
-            # Several with names, as transformers before 4.53 keeps them.
-            named = [each for each in found if isinstance(each, Mapping)]
-            found = next((e.get("template") for e in named if e.get("name") == "default"), None)
-        if isinstance(found, str) and found:
-            return found
-    return None
 
 
 def _tensor_names(index: Mapping[str, Any] | None) -> list[str] | None:

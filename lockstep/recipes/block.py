@@ -67,7 +67,7 @@ class Draft:
     Attributes:
         model: Hugging Face id.
         revision: Commit, tag or branch, or None where it is not pinned.
-        licence: SPDX id of these weights' own licence; None: nobody has established it.
+        licence: SPDX id of these weights' own licence; None: what the lock found of the template.
     """
 
     model: _HubId

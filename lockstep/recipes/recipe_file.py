@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from lockstep.core.errors import LockstepError, RecipeError, gather_faults, rais
 from lockstep.core.yamlfile import parse_mapping, part, place, read_mapping
 from lockstep.models import gguf
 from lockstep.onhost.core import schema
-from lockstep.onhost.core.kind import Shape
+from lockstep.onhost.core.kind import Shape, TemplateShape
 from lockstep.onhost.core.schema import LINES, Refusal, Rule, between, like, one_of
 from lockstep.onhost.engines import ENGINES, Engine
 from lockstep.recipes.block import LockstepBlock
@@ -138,10 +138,18 @@ class Recipe:
         return bool(self.container)
 
     @property
-    def refused_shapes(self) -> tuple[Shape, ...]:
-        """Shapes of a conversation that template or engine answer with HTTP 400."""
+    def refuses_roles(self) -> bool:
+        """Whether it states that two messages of one role in a row are refused."""
+        return "same_role" in (self.lockstep.refused_shapes or ())
+
+    def evens(self, of_template: Sequence[TemplateShape] | None) -> tuple[Shape, ...]:
+        """Shapes of a conversation that template or engine answer with HTTP 400.
+
+        `of_template`: what its template refuses, where the recipe does not say; None: not known.
+        """
+        said = self.lockstep.refused_shapes
         engine = self.engine.refused_shapes if self.engine else ()
-        return (*(self.lockstep.refused_shapes or ()), *engine)
+        return (*((of_template or ()) if said is None else said), *engine)
 
     def fault(self, what: str, **more: str) -> RecipeError:
         """An error about this recipe; ``more`` is what `LockstepError` takes beside."""

@@ -151,7 +151,7 @@ def configured(
         models={
             variant.name: configuration.Model(
                 aliases=variant.target.data.aliases if variant.name == variant.target.name else (),
-                evens=variant.recipe.refused_shapes,
+                evens=variant.evens,
                 context=variant.context,
             )
             for variant in variants

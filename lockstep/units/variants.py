@@ -21,7 +21,7 @@ from lockstep.inventory.settings import FALLBACK, Floor, Settings
 from lockstep.inventory.values import is_loopback
 from lockstep.lock.image_reference import pinned_reference
 from lockstep.lock.pins import Pins, held
-from lockstep.onhost.core.kind import Kind
+from lockstep.onhost.core.kind import Kind, Shape
 from lockstep.onhost.core.need import Need
 from lockstep.recipes import flags
 from lockstep.recipes.command import environment, serve_command
@@ -52,6 +52,8 @@ class Variant:
         need: What the start gate asks for.
         floors: MemAvailable below which the engine is ended, GiB: while it loads, while it is hot.
         context: Tokens of one request with its answer, None where nothing says.
+        evens: Shapes of conversations that the gateway evens out for it: what its recipe says that
+            template and engine refuse, or else what the lock found of the template.
         fallback: Name of the variant to try where this one fails, or None.
         identity: Hash of what it runs: command line, variables, engine, borrowed weights.
         alike: Of a cluster's, the hash of what it runs on every member but for the rank's own
@@ -69,6 +71,7 @@ class Variant:
     need: Need
     floors: tuple[float, float]
     context: int | None = None
+    evens: tuple[Shape, ...] = ()
     fallback: str | None = None
     identity: str = ""
     alike: str = ""
@@ -174,6 +177,7 @@ def _variant(
     unit = target.data.unit + suffix
     reference = target.image_of(recipe)
     image = pinned_reference(reference, pins) if reference else None
+    pin = pins.models.get(recipe.repository)
     overrides = {**target.overrides(recipe), **weight_overrides(settings, recipe, pins)}
     engine_argv = serve_command(recipe, overrides=overrides)
     ours = compile_caches.of_image(image) if image else _of_venv(settings, engine_id)
@@ -205,6 +209,7 @@ def _variant(
         need=case.need,
         floors=case.floors,
         context=case.context,
+        evens=recipe.evens(pin.refused_shapes if pin else None),
     )
 
 

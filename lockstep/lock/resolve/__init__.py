@@ -24,6 +24,7 @@ from lockstep.lock.resolve.precompiled import resolve_precompiled
 from lockstep.lock.resolve.program import end_all
 from lockstep.lock.resolve.python import Before, resolve_python
 from lockstep.lock.resolve.registry import resolve_image
+from lockstep.lock.resolve.repository import with_shapes
 from lockstep.lock.resolve.source_tree import read_tree
 from lockstep.onhost.core import schema
 
@@ -177,7 +178,8 @@ class _Asked:
                 held = known.models.get(identity)
                 # Only more files of what is pinned already: they come from the same commit.
                 at = held.commit if held and held.asked == revision else None
-                return resolve_model(item, self.network, at=at, given=self.token)
+                pin = resolve_model(item, self.network, at=at, given=self.token)
+                return with_shapes(identity, pin, self.network, given=self.token)
 
 
 def _start(

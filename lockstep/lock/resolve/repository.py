@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
-from lockstep.core.errors import ResolveError
+from lockstep.core.errors import LockstepError, ResolveError
 from lockstep.inventory.secret import Source
 from lockstep.inventory.settings import Sources
 from lockstep.lock.moving import ModelWanted
+from lockstep.lock.pins import ModelPin
 from lockstep.lock.resolve.http import Network, ask
 from lockstep.lock.resolve.hub import hub_token, resolve_model
-from lockstep.models.checkpoint import Checkpoint, describe
+from lockstep.models.chat_template import of_repository
+from lockstep.models.checkpoint import Checkpoint, Read, describe
 
 
 def inspect(model: str, revision: str | None = None, *, endpoint: str | None = None) -> Checkpoint:
@@ -43,9 +47,25 @@ def of_hub(
 
     LockstepError as for `inspect`.
     """
-    hub, token = network.sources.hub.rstrip("/"), hub_token(given)
     pin = resolve_model(ModelWanted(name, revision), network, given=given)
     listed = {file.path: file.size for file in pin.files}
+    return describe(name, pin.commit, listed, _reader(name, pin, network, given))
+
+
+def with_shapes(
+    name: str, pin: ModelPin, network: Network, *, given: Source | None = None
+) -> ModelPin:
+    """The pin with the shapes that the repository's chat template refuses, where it can be read."""
+    whole = _reader(name, pin, network, given)
+    listed = {file.path for file in pin.files}
+    with contextlib.suppress(LockstepError):
+        _, shapes = of_repository(lambda file: whole(file, None) if file in listed else None)
+        return replace(pin, refused_shapes=shapes)
+    return pin
+
+
+def _reader(name: str, pin: ModelPin, network: Network, given: Source | None) -> Read:
+    hub, token = network.sources.hub.rstrip("/"), hub_token(given)
 
     def read(file: str, start: int | None) -> bytes:
         part = {} if start is None else {"Range": f"bytes=0-{start - 1}"}
@@ -57,7 +77,7 @@ def of_hub(
             )
         return answer.body
 
-    return describe(name, pin.commit, listed, read)
+    return read
 
 
 def _folder(folder: Path) -> Checkpoint:

@@ -104,7 +104,7 @@ class Application:
                 with self._place(scope, receive) as body:
                     await body.while_here(self._through(scope, body, send))
                 return
-            scope["path"] = documented(scope["path"])
+            scope["path"] = plain_path(scope["path"])
             if scope["path"] not in FREE:
                 state["caller"] = self.access.caller(door, headers)
             # Starlette gives its own refusals back as exceptions then.
@@ -231,14 +231,14 @@ class Application:
                 if serving is None:
                     raise Refused(503, f"{target} has just ended", "down", _DOWN_RETRY_S)
                 shapes = self.gateway.model(serving.name).evens
-                content, met = document.rewritten(serving.model, path, shapes)
-                self._evened(answer, serving.name, met)
+                content, there = document.rewritten(serving.model, path, shapes)
+                self._note_evening(answer, serving.name, there)
                 # Comments cannot be put into a stream that is compressed.
                 but = (b"accept-encoding",) if streams else ()
                 headers = _headers(scope, *KEY_HEADERS, *but)
                 engine = self.host.targets[serving.name].engine
                 said = f"{serving.name}, which is hot, does not serve {path}: {engine} answers 404"
-                answer.unserved = Refused(404, said, "path")
+                answer.no_such_path = Refused(404, said, "path")
                 await self._to_engine(answer, scope, serving, headers, content)
         except swap.Refused as refused:
             said = f"{target} is cold; {refused.words}. {self._who_may(target)}"
@@ -326,8 +326,8 @@ class Application:
         kind = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
         if reads and b"content-encoding" not in named and not _is_form(kind):
             whole = await body.whole(self._most)
-            content, met = self._judged(whole, scope["path"], serving.name)
-            self._evened(answer, serving.name, met)
+            content, there = self._judged(whole, scope["path"], serving.name)
+            self._note_evening(answer, serving.name, there)
             headers = _headers(scope, *dropped)
         elif named & {b"content-length", b"transfer-encoding"}:
             content = body.chunks()
@@ -342,14 +342,14 @@ class Application:
         except Refused:
             return body, []
         refusals.check(document.read(incoming.Asked))
-        content, met = document.rewritten(None, path, self.gateway.model(target).evens)
-        return content if met else body, met
+        content, there = document.rewritten(None, path, self.gateway.model(target).evens)
+        return content if there else body, there
 
-    def _evened(self, answer: Answer, model: str, met: list[Shape]) -> None:
+    def _note_evening(self, answer: Answer, model: str, shapes: list[Shape]) -> None:
         """Count what was evened out of a request, and say it to its client."""
-        if met:
-            self.counts.evened(model, met)
-            answer.headers = [(EVENED, ",".join(met).encode())]
+        if shapes:
+            self.counts.evening(model, shapes)
+            answer.headers = [(EVENED, ",".join(shapes).encode())]
 
     @contextlib.contextmanager
     def _place(self, scope: Message, receive: Receive) -> Iterator[Body]:
@@ -382,7 +382,7 @@ class Application:
         return Refused(404, said, "model")
 
 
-def documented(path: str) -> str:
+def plain_path(path: str) -> str:
     """The path that one means: with slashes too many, without /v1, or with two of it.
 
     Base URLs are written with and without /v1, and with a slash at the end; llama.cpp serves chats

@@ -75,7 +75,7 @@ class Counts:
         self._requests.labels(person, model).inc()
         self._usage.add(person, requests=1)
 
-    def evened(self, model: str, shapes: Iterable[Shape]) -> None:
+    def evening(self, model: str, shapes: Iterable[Shape]) -> None:
         """One of which shapes were evened out."""
         for shape in shapes:
             self._evened.labels(model, shape).inc()

@@ -90,7 +90,7 @@ class Answer:
         #: What the gateway says in the head, beside the engine's own.
         self.headers: Headers = []
         #: The refusal where the engine has no such path; None: its own answer goes on.
-        self.unserved: Refused | None = None
+        self.no_such_path: Refused | None = None
         #: Whether the client has the answer's head.
         self.started = False
         #: Told when the model's answer begins.
@@ -136,13 +136,13 @@ class Answer:
         assert isinstance(answer.stream, httpx2.AsyncByteStream)
         chunks = aiter(answer.stream)
         events = answer.headers.get("content-type", "").startswith("text/event-stream")
-        if self.started and not events:
-            raise await _error(answer, chunks)
         head = b""
-        if self.unserved and answer.status_code in _NO_PATH:
-            head = await _beginning(chunks)
+        if self.no_such_path and answer.status_code in _NO_PATH:
+            head = await _read_error(chunks)
             if _says_no_path(head):
-                raise self.unserved
+                raise self.no_such_path
+        if self.started and not events:
+            raise _error(answer.status_code, head or await _read_error(chunks))
         if not self.started:
             headers = end_to_end(answer.headers.raw) + self.headers
             start = {"type": "http.response.start", "status": answer.status_code}
@@ -179,16 +179,15 @@ class Answer:
             await self._send({**start, "headers": answers.EVENT_STREAM + self.headers})
 
 
-async def _error(answer: httpx2.Response, chunks: AsyncIterator[bytes]) -> Refused:
+def _error(status: int, body: bytes) -> Refused:
     """An answer of the engine that is no stream, for a client that already reads one."""
-    body = await _beginning(chunks)
     message = body[:_LONGEST_ERROR].decode("utf-8", "replace")
     with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
         message = str(json.loads(message)["error"]["message"])
-    return Refused(answer.status_code, message or f"HTTP {answer.status_code}", "engine's")
+    return Refused(status, message or f"HTTP {status}", "engine's")
 
 
-async def _beginning(chunks: AsyncIterator[bytes]) -> bytes:
+async def _read_error(chunks: AsyncIterator[bytes]) -> bytes:
     """An answer that is an error, or as much of it as one may have."""
     body = b""
     with contextlib.suppress(httpx2.TransportError):

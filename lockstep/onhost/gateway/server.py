@@ -122,13 +122,10 @@ class Protocol(HttpToolsProtocol):
         if self._head >= 0:
             self._head += len(data)
         self._unset_keepalive_if_required()
+        rest: bytes | memoryview = data
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as offer:
-            if self._offers():
-                head, self.parser = self._head_without_offer(), httptools.HttpRequestParser(self)
-                self.data_received(head + data[offer.args[0] :])
-                return
+            while rest:
+                rest = self._feed(rest)
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         if self._head > LONGEST_HEAD and not self.transport.is_closing():
@@ -138,6 +135,17 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
         if self._late is None:
             self._wait_for_head()
+
+    def _feed(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Parse up to the end, or to that of a head with an offer; gives what is left."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            if self._offers():
+                head, self.parser = self._head_without_offer(), httptools.HttpRequestParser(self)
+                self.parser.feed_data(head)
+                return memoryview(data)[offer.args[0] :]
+        return b""
 
     def _offers(self) -> bool:
         """Whether the request just read offers another protocol: CONNECT is no offer."""

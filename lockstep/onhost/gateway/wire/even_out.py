@@ -27,8 +27,8 @@ PATHS: Mapping[str, Api] = {
     "/v1/messages": "anthropic",
     "/v1/messages/count_tokens": "anthropic",
 }
-#: Messages of a conversation that are evened out: far above a day of an agent's, and 0.1 s of one
-#: core. More are the engine's to judge, as they are.
+#: Messages of a conversation that are evened out: far above a day of an agent's, and at most 0.5 s
+#: of one core (2026-11-28). More are the engine's to judge, as they are.
 MESSAGES = 20_000
 _BLANK_LINE = "\n\n"
 # Between a tool's result and a picture of the user's, for templates that alternate. Mistral's own
@@ -63,8 +63,8 @@ class Form:
     key: str  #: Of the body.
     system: str | None  #: Key of the body with the system's words, if there is one.
     result: str  #: Key of a tool's result.
-    turns: Callable[[Sequence[Any]], list[Turn]]
-    written: Callable[[Iterable[Turn]], list[Any]]
+    split: Callable[[Sequence[Any]], list[Turn]]
+    write: Callable[[Iterable[Turn]], list[Any]]
     texts: tuple[str, str] = ("text", "text")  #: Type of a text of the user's, of the assistant's.
     beside: Mapping[str, Any] | None = None  #: What stands in each message.
 
@@ -77,7 +77,7 @@ class Form:
         return {"type": self.texts[role == "assistant"], "text": text}
 
 
-def evened(
+def even_out(
     path: str, found: Mapping[str, json_object.Member], shapes: Collection[Shape]
 ) -> tuple[dict[str, Any], list[Shape]]:
     """Replace what a template or an engine refuses of a request's members.
@@ -87,19 +87,19 @@ def evened(
         found. Both are empty where nothing is to be changed.
     """
     new: dict[str, Any] = {}
-    met: list[Shape] = []
+    there: list[Shape] = []
     if "empty_tools" in shapes and "tools" in found and found["tools"].value == []:
         # A choice among no tools is refused as well.
         new |= {key: json_object.GONE for key in ("tools", "tool_choice") if key in found}
-        met.append("empty_tools")
+        there.append("empty_tools")
     form = _FORMS[PATHS[path]]
     items = found[form.key].value if form.key in found else None
     if isinstance(items, list) and len(items) <= MESSAGES:
-        talk = _Talk(form, form.turns(items), found.get(form.system or ""))
+        talk = _Talk(form, form.split(items), found.get(form.system or ""))
         if here := talk.even_out(shapes):
-            new |= {form.key: form.written(talk.turns)} | talk.system
-            met += here
-    return new, met
+            new |= {form.key: form.write(talk.turns)} | talk.system
+            there += here
+    return new, there
 
 
 class _Talk:
@@ -122,15 +122,15 @@ class _Talk:
             "same_role": self._join_roles,
             "user_after_tool": lambda: self._part_users_from_tools("same_role" in shapes),
         }
-        met: list[Shape] = []
+        there: list[Shape] = []
         for shape, step in steps.items():
             before = self.turns
             if shape in shapes:
                 step()
             # Each step makes a new list where it finds something, else it keeps this one.
             if self.turns is not before:
-                met.append(shape)
-        return met
+                there.append(shape)
+        return there
 
     def _take(self, turns: list[Turn]) -> None:
         same = len(turns) == len(self.turns) and all(map(_is, turns, self.turns))
@@ -143,9 +143,9 @@ class _Talk:
         """Join what leads; later words become the user's, never between calls and their results."""
         lead = next((i for i, turn in enumerate(self.turns) if turn.kind != "system"), None)
         first, rest = self.turns[:lead], self.turns[lead:] if lead is not None else []
-        if first and self._system and (joined := self._to_prompt(first)) is not None:
+        if first and rest and self._system and (joined := self._to_prompt(first)) is not None:
             self.system, first = joined, []
-        out = [self._joined(*first)] if len(first) > 1 else [*first]
+        out = [self._join(*first)] if len(first) > 1 else [*first]
         waiting: list[Any] = []
         for turn in (*rest, None):
             if turn is not None and turn.kind == "system":
@@ -170,14 +170,20 @@ class _Talk:
 
         Templates keep a model's reasoning only since the last user's turn.
         """
-        words, last = [_words(content) for content in contents], out[-1] if out else None
-        if last is None or last.kind != "tool" or None in words:
+        words = [_words(content) for content in contents]
+        if None in words or not self._ends_with_result(out):
             content = self._content("user", *contents)
             out.append(Turn("user", self._form.message("user", content)))
             return
-        key = self._form.result
+        key, last = self._form.result, out[-1]
         content = self._content("user", last.item.get(key), *words)
         out[-1] = replace(last, item={**last.item, key: content})
+
+    def _ends_with_result(self, out: Sequence[Turn]) -> bool:
+        """Whether a tool's result comes last that words can be put behind."""
+        if not out or out[-1].kind != "tool":
+            return False
+        return _is_content(out[-1].item.get(self._form.result))
 
     def _take_out_pictures(self) -> None:
         out, pictures = list[Turn](), list[Any]()
@@ -203,12 +209,12 @@ class _Talk:
         out: list[Turn] = []
         spoken: int | None = None  # Place of the assistant's words that no user has answered.
         for same in _neighbours(self.turns):
-            turn = self._joined(*same) if len(same) > 1 else same[0]
+            turn = self._join(*same) if len(same) > 1 else same[0]
             if turn.kind == "assistant":
                 if spoken is not None and spoken + 1 < len(out):
                     said = out[spoken : spoken + 2]
                     if _is_call_of(*said):
-                        out[spoken : spoken + 2] = [self._joined(*said)]
+                        out[spoken : spoken + 2] = [self._join(*said)]
                 spoken = len(out)
             elif turn.kind == "user":
                 spoken = None
@@ -223,23 +229,24 @@ class _Talk:
         out, spoken, behind = list[Turn](), "", list[Any]()
         for turn in (*self.turns, None):
             before = out[-1].kind if out else None
-            parted = before in ("tool", "calls") and not (alternates and spoken == "assistant")
-            content = turn.item.get("content") if turn and turn.kind == "user" else None
-            if content is not None and before == "tool" and parted and _words(content) is not None:
-                behind.append(content)
-                continue
+            apart = before in ("tool", "calls") and not (alternates and spoken == "assistant")
+            if turn and turn.kind == "user" and apart and self._ends_with_result(out):
+                content = turn.item.get("content")
+                if _words(content) is not None:
+                    behind.append(content)
+                    continue
             if behind:
                 self._say(out, *behind)
                 behind = []
             if turn is None:
                 break
-            if turn.kind == "user" and parted:
+            if turn.kind == "user" and apart:
                 out.append(Turn("assistant", self._form.message("assistant", _BETWEEN)))
             spoken = turn.kind if turn.kind in ("user", "assistant") else spoken
             out.append(turn)
         self._take(out)
 
-    def _joined(self, *turns: Turn) -> Turn:
+    def _join(self, *turns: Turn) -> Turn:
         first, last = turns[0], turns[-1]
         content = self._content(first.role, *(turn.item.get("content") for turn in turns))
         item: dict[str, Any] = {}
@@ -295,12 +302,8 @@ def _belong_together(first: Turn, second: Turn) -> bool:
     if first.kind != second.kind or first.kind not in ("system", "user", "assistant"):
         return False
     beside = _said_beside_content(first.item)
-    return (
-        beside == _said_beside_content(second.item)
-        and not any(call in beside for call in _CALLS)
-        and _is_content(first.item.get("content"))
-        and _is_content(second.item.get("content"))
-    )
+    called = any(call in beside for call in _CALLS)
+    return beside == _said_beside_content(second.item) and not called
 
 
 def _is_call_of(said: Turn, calls: Turn) -> bool:
@@ -308,11 +311,9 @@ def _is_call_of(said: Turn, calls: Turn) -> bool:
     if calls.kind != "calls" or calls.role != "assistant":
         return False
     beside = _said_beside_content(calls.item)
-    return (
-        _said_beside_content(said.item) == {k: v for k, v in beside.items() if k not in _CALLS}
-        and _is_content(said.item.get("content"))
-        and _is_content(calls.item.get("content"))
-    )
+    return _said_beside_content(said.item) == {
+        key: value for key, value in beside.items() if key not in _CALLS
+    }
 
 
 def _said_beside_content(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -356,7 +357,9 @@ def _is_picture(part: Any) -> bool:
 
 def _kind(item: Any) -> Kind:
     """What a message is, by its role and its calls."""
-    role = item.get("role") if isinstance(item, Mapping) else None
+    if not isinstance(item, Mapping) or not _is_content(item.get("content")):
+        return "else"
+    role = item.get("role")
     if role in _SYSTEM:
         return "system"
     if role == "user":

@@ -60,11 +60,13 @@ class Form:
 
         Arguments and result are those of `Document.rewritten`; a form has no conversation.
         """
-        body = self.body
-        for field in reversed(self._fields):
-            if model is not None and field.name == "model":
-                body = body[: field.start] + model.encode() + body[field.end :]
-        return body, []
+        if model is None:
+            return self.body, []
+        named = [field for field in self._fields if field.name == "model"]
+        starts = [0, *(field.end for field in named)]
+        ends = [*(field.start for field in named), len(self.body)]
+        between = (self.body[start:end] for start, end in zip(starts, ends, strict=True))
+        return model.encode().join(between), []
 
 
 def _fields(body: bytes, delimiter: bytes) -> Iterator[_Field]:

@@ -108,14 +108,14 @@ class Document:
             The body, and the shapes that were there.
         """
         new: dict[str, Any] = {}
-        met: list[Shape] = []
+        there: list[Shape] = []
         if model is not None and self.members["model"].value != model:
             new["model"] = model
         if shapes and path in even_out.PATHS:
-            values, met = even_out.evened(path, self.members, shapes)
+            values, there = even_out.even_out(path, self.members, shapes)
             new |= values
         try:
-            return json_object.replaced(self.text, self.members, new).encode(), met
+            return json_object.replaced(self.text, self.members, new).encode(), there
         except (ValueError, RecursionError) as error:
             # A text may end in the middle of a character, and a number may be none.
             raise Refused(400, "the body has values that JSON has no form for", "json") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
+import json
 import queue
 import threading
 from pathlib import Path
@@ -19,10 +20,12 @@ from lockstep.lock.moving import GitWanted, ImageWanted, ModelWanted, PythonWant
 from lockstep.lock.pins import GitPin, ImagePin, ModelPin, Pins, PythonPin, WheelPin
 from lockstep.lock.resolve import Network, ResolveErrors, announce, program, resolve
 from tests.unit.lock.resolve.test_git import make_repository, run
-from tests.unit.lock.resolve.test_hub import COMMIT, FILES, MAIN, info
+from tests.unit.lock.resolve.test_hub import BLOB, COMMIT, FILES, MAIN, info
 from tests.unit.lock.resolve.test_python import PLAIN, wheel
 from tests.unit.lock.resolve.test_registry import ANSWERS, DIGEST
 
+STRICT = "{% for m in messages if m.role == 'developer' %}{{ raise_exception('x') }}{% endfor %}"
+MISTRAL_COMMON = ("user_after_tool", "late_system", "developer", "tool_picture")
 PUBLIC = "https://github.com/someone/engine.git"
 IMAGE = "registry.example/org/engine:nightly"
 WANTED = (
@@ -112,6 +115,29 @@ def test_more_files_of_a_pinned_model_do_not_move_its_commit() -> None:
             report=lambda line: None,
         )
     assert (pins.models["org/name"].files, pins.models["org/name"].commit) == (FILES, COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"chat_template.jinja": STRICT}, ("developer",)),
+        ({"chat_template.jinja": "{{ messages | length }}", "tekken.json": "{}"}, ()),
+        ({"tokenizer_config.json": json.dumps({"chat_template": STRICT})}, ("developer",)),
+        ({"tokenizer_config.json": "[]", "tekken.json": "{}"}, MISTRAL_COMMON),
+        ({"chat_template.jinja": None}, None),
+        ({}, None),
+    ],
+)
+def test_the_lock_has_the_shapes_that_a_chat_template_refuses(
+    files: dict[str, str | None], expected: tuple[str, ...] | None
+) -> None:
+    siblings = [{"rfilename": name, "size": 9, "blobId": BLOB} for name in ("config.json", *files)]
+    folder = f"/org/name/resolve/{COMMIT}"
+    routes = {f"{folder}/{n}": Reply(t.encode()) for n, t in files.items() if t is not None}
+    item = ModelWanted("org/name", "main")
+    with serving({MAIN: info(siblings=siblings), **routes}) as server:
+        found = resolve((item,), Pins(), network=Network(Sources(hub=server.url)), report=print)
+    assert found.models["org/name"].refused_shapes == expected
 
 
 def test_all_failures_are_collected_and_named_in_order(tmp_path: Path) -> None:

@@ -68,9 +68,9 @@ def test_the_speed_of_the_last_answer_is_after_its_first_byte_where_it_was_strea
 
 def test_requests_of_which_a_shape_was_evened_out_are_counted_by_model(tmp_path) -> None:
     counts = Counts(Usage(tmp_path / "usage.json"))
-    counts.evened("mistral", ["same_role", "developer"])
-    counts.evened("mistral", ["same_role"])
-    counts.evened("qwen", ["late_system"])
+    counts.evening("mistral", ["same_role", "developer"])
+    counts.evening("mistral", ["same_role"])
+    counts.evening("qwen", ["late_system"])
     assert counts.use()["evened"] == {
         "mistral": {"same_role": 2, "developer": 1},
         "qwen": {"late_system": 1},

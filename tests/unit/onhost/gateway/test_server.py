@@ -122,6 +122,23 @@ def test_no_request_begins_on_a_connection_that_is_being_closed() -> None:
     assert asked == []
 
 
+def test_many_offers_of_another_protocol_in_line_are_read_one_by_one() -> None:
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+
+    async def scenario() -> int:
+        protocol, transport = connected(application)
+        protocol.data_received(
+            GET.replace(b"\nhost", b"\nconnection: upgrade\r\nupgrade: h2c\r\nhost") * 5000
+        )
+        waiting = len(protocol.pipeline)
+        leave(protocol, transport)
+        await asyncio.gather(*protocol.tasks)
+        return waiting
+
+    assert asyncio.run(scenario()) == 4999
+
+
 def test_who_came_just_before_the_end_is_answered() -> None:
     async def application(scope: Any, receive: Any, send: Any) -> None:
         await answers.document({})(scope, receive, send)

@@ -397,6 +397,14 @@ def test_a_body_says_the_same_but_for_its_messages(
     assert json.loads(merged_body(body)) == {**request, "messages": merge(messages)}
 
 
+@given(MESSAGES, st.sampled_from([None, "s", [text("s")], 7, [7]]))
+def test_whatever_a_body_holds_is_read(messages: list[Any], system: Any) -> None:
+    called = [CALLS, {"role": "tool", "content": {}}, {"type": "function_call_output", "output": 7}]
+    for path, key in (CHAT, "messages"), (RESPONSES, "input"), (MESSAGES_PATH, "messages"):
+        for turns in (messages, [*called, *messages], [user([{"type": "tool_result"}]), *messages]):
+            evened(path, {key: turns, "system": system, "instructions": system})
+
+
 def test_every_byte_beside_the_messages_stays() -> None:
     before = b' {"seed": 1e2,\t"x": 0.10, "messages" : '
     after = b' , "y":"\\u00e9\xc3\xa9" } \n'

@@ -28,7 +28,8 @@ def field(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble: bytes) -> None:
     def sent(model: bytes) -> bytes:
-        parts = [SOUND, field(b"model", model)]
+        # Of several the last counts, and each is replaced: engines may read another one.
+        parts = [SOUND, field(b"model", model), field(b"model", model)]
         return preamble + form(*(parts if first else parts[::-1]), field(b"prompt", b"model"))
 
     found = Form(KIND, sent(b"coder"))
