@@ -11,7 +11,7 @@ APT := bubblewrap caddy chromium-headless-shell python3-venv git logrotate netpl
 # A program that tests start many times is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: deploy test style types lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui bench lab-down help
+.PHONY: deploy test style types lint check near-tests unit-tests mutants lab-parts lab-tests soak cuts cluster-faults webui clients bench lab-down help
 
 help:
 	@echo "make deploy                                   lab up, then deploy to it"
@@ -23,6 +23,7 @@ help:
 	@echo "make cuts [POINTS=10] [SEED=N]                kill deploys at random points, about 12 minutes"
 	@echo "make cluster-faults                           every fault on each rank of a cluster"
 	@echo "make webui                                    the real Open WebUI before a gateway, in Chromium"
+	@echo "make clients                                  the real Codex, Claude Code, opencode, Continue, aider before a gateway"
 	@echo "make bench                                    cost of a no-op deploy, a switch, a diff, a copy, the gateway"
 	@echo "make lab-down                                 stop the lab"
 
@@ -92,6 +93,9 @@ webui: $(STAMP)
 	@for name in real_webui real_webui_update; do \
 	PYTHONPATH=.:tests/helpers:tests/helpers/gateway:tests/helpers/onhost \
 	$(BIN)/python tests/proofs/$$name.py || exit; done
+
+clients: $(STAMP)
+	PYTHONPATH=. $(BIN)/python tests/proofs/clients/real_clients.py
 
 bench: deploy
 	@code=0; for name in noop switch diff copy gateway; do \

@@ -6,10 +6,14 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from lab.hub.safetensors import ITEM_SIZE, Tensor, write_safetensors
 
 Files = dict[str, bytes]
+
+#: Chat templates, among others.
+MODELS = Path(__file__).parents[1] / "content" / "models"
 
 QWEN = "rdtand/Qwen3.6-35B-A3B-PrismaQuant-4.75bit-vllm"
 #: The revision that the hub showed in November 2026 (facts of the catalogue).
@@ -78,7 +82,7 @@ def _qwen() -> Files:
         "generation_config.json": _json({"temperature": 0.6, "top_p": 0.95, "top_k": 20}),
         "tokenizer.json": _json({"version": "1.0", "model": {"type": "BPE", "vocab": {}}}),
         "tokenizer_config.json": _json({"tokenizer_class": "Qwen2Tokenizer"}),
-        "chat_template.jinja": b"{{ messages | tojson }}\n",
+        "chat_template.jinja": (MODELS / "qwen3.6.jinja").read_bytes(),
         **_sharded("model", names, "U8", shards=2, total=QWEN_BYTES),
     }
 
@@ -141,7 +145,7 @@ def _mistral(name: str, dtype: str, *, quantized: bool, total: int = 4_000_000) 
         "processor_config.json": _json({"processor_class": "PixtralProcessor"}),
         "tekken.json": _json({"config": {"version": "v15"}, "vocab": [], "special_tokens": []}),
         "SYSTEM_PROMPT.txt": b"You are a stand-in of Mistral Small 4.\n",
-        "chat_template.jinja": b"{{ messages | tojson }}\n",
+        "chat_template.jinja": (MODELS / "mistral.jinja").read_bytes(),
         **_sharded("consolidated", names, dtype, shards=3, total=total, seed=name),
     }
 

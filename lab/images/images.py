@@ -45,7 +45,12 @@ _COMPILED = (
     'chroot "$1" python3 -m compileall -qq --invalidation-mode unchecked-hash '
     "-x '/(test|idlelib|distutils|ensurepip|pydoc_data)/' /usr/lib/python3.11"
 )
-_PYTHON = Base("bookworm", ("python3", *_SHELL), ("/usr/lib/python3.11/lib2to3/*",), (_COMPILED,))
+_PYTHON = Base(
+    "bookworm",
+    ("python3", "python3-jinja2", *_SHELL),
+    ("/usr/lib/python3.11/lib2to3/*",),
+    (_COMPILED,),
+)
 
 
 def image_registry(cache: Path, report: Report) -> Path:

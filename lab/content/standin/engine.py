@@ -34,7 +34,7 @@ def serve(engine: str, version: str, argv: list[str], words: list[str]) -> int:
     """
     try:
         serving = parse(engine, words, version)
-        knobs = initial_knobs(engine, engine == "sglang" and "mistral" in serving.model.lower())
+        knobs = initial_knobs(engine)
     except (UsageError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,9 +12,11 @@ from typing import Any
 
 from . import corruption
 from .arguments import Serving
+from .chat_template import ChatTemplate
 from .knobs import Knobs
 from .memory import generating
 from .metrics import Counters
+from .refused import Refused
 
 Json = dict[str, Any]
 
@@ -31,24 +33,10 @@ NATURAL_LENGTH = 32
 #: From this word on an answer depends on its prompt, as a model's does.
 SAME_WORDS = 8
 THOUGHTS = "Let me see what was asked. ".replace(" ", " \0").split("\0")[:-1]
-#: What the chat template of Mistral says, word for word.
-ALTERNATE = (
-    "After the optional system message, conversation roles must alternate user and assistant "
-    "roles except for tool calls and results."
-)
 #: Tokens that a draft proposes per step.
 DRAFTED = 3
 #: What the prompt says already is drafted, and comes so many times as fast.
 SPOKEN_BEFORE = 20
-
-
-class Refused(Exception):
-    """The request gets an HTTP error of this status."""
-
-    def __init__(self, status: int, message: str, kind: str = "BadRequestError") -> None:
-        super().__init__(message)
-        self.status = status
-        self.kind = kind
 
 
 @dataclass(frozen=True)
@@ -80,7 +68,9 @@ class Job:
     logprobs: bool
 
 
-def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
+def check(
+    request: Json, serving: Serving, knobs: Knobs, template: ChatTemplate | None, *, chat: bool
+) -> Job:
     """Read a request body. ``Refused`` with what the real engine answers to a wrong one."""
     model = request.get("model")
     if serving.engine == "vllm" and model is not None and model not in serving.names:
@@ -89,18 +79,23 @@ def check(request: Json, serving: Serving, knobs: Knobs, *, chat: bool) -> Job:
         messages = request.get("messages")
         if not isinstance(messages, list) or not messages:
             raise Refused(400, "messages: Field required")
-        _check_roles(messages, knobs)
+        tools = request.get("tools")
+        if tools == [] and serving.engine == "vllm":
+            # vLLM 0.33, chat_completion/protocol.py.
+            raise Refused(400, "`tools` must not be an empty array")
+        if template and knobs.check_template:
+            template.check(messages, tools)
         text = " ".join(_text(message, serving) for message in messages)
     else:
         text = str(request.get("prompt", ""))
-    template = request.get("chat_template_kwargs") or {}
-    if template and knobs.refuse_template:
+    options_of_template = request.get("chat_template_kwargs") or {}
+    if options_of_template and knobs.refuse_template:
         raise Refused(400, "chat_template is not supported for Mistral tokenizers.")
     if request.get("logprobs") and knobs.refuse_logprobs:
         raise Refused(400, "logprobs are not supported")
     tool, script = (None, ()) if request.get("ignore_eos") else _script(request, text, chat)
     asked = request.get("max_completion_tokens") or request.get("max_tokens")
-    thinking = chat and bool(template.get("enable_thinking", serving.thinking))
+    thinking = chat and bool(options_of_template.get("enable_thinking", serving.thinking))
     thoughts = len(THOUGHTS) if thinking or knobs.always_thinks else 0
     natural = thoughts + len(script) if script else NATURAL_LENGTH
     if request.get("ignore_eos") or knobs.corruption in corruption.ENDLESS:
@@ -144,19 +139,6 @@ def _script(request: Json, text: str, chat: bool) -> tuple[str | None, tuple[str
 _TOKEN = re.compile(r"\d|[^\W\d]{1,2}|\W")
 
 
-def _check_roles(messages: list[Json], knobs: Knobs) -> None:
-    if not knobs.check_alternation:
-        return
-    turns = [
-        message.get("role")
-        for message in messages
-        if message.get("role") in ("user", "assistant") and not message.get("tool_calls")
-    ]
-    for number, role in enumerate(turns):
-        if (role == "user") != (number % 2 == 0):
-            raise Refused(400, ALTERNATE)
-
-
 def _text(message: Json, serving: Serving) -> str:
     content = message.get("content") or ""
     if isinstance(content, str):
@@ -168,15 +150,20 @@ def _text(message: Json, serving: Serving) -> str:
 
 
 def _tool_call(request: Json, text: str) -> tuple[str | None, str]:
-    """The first offered function with a value for each required parameter.
+    """A function with a value for each required parameter: the one that is wished, or the first.
 
-    The value stands in the text beside the parameter's name, or is an example.
+    The value stands in the text beside the parameter's name, or is an example. An agent has none
+    called unasked, and one only.
     """
-    tools = request.get("tools") or []
-    last = request["messages"][-1].get("role")
-    if not tools or request.get("tool_choice") == "none" or last == "tool":
+    functions = [tool["function"] for tool in request.get("tools") or [] if "function" in tool]
+    roles = [message.get("role") for message in request["messages"]]
+    wish = re.search(r"\b[Uu]se the tool (\w+)", text)
+    if request.get("agent") or wish:
+        named = [each for each in functions if wish and each["name"] == wish[1]]
+        functions = [] if "tool" in roles else named
+    if not functions or request.get("tool_choice") == "none" or roles[-1] == "tool":
         return None, ""
-    function = tools[0]["function"]
+    function = functions[0]
     parameters = function.get("parameters") or {}
     properties = parameters.get("properties") or {}
     kinds = {name: properties.get(name, {}).get("type") for name in parameters.get("required", ())}
@@ -185,6 +172,8 @@ def _tool_call(request: Json, text: str) -> tuple[str | None, str]:
 
 
 def _value(name: str, kind: str, text: str) -> object:
+    if kind == "string" and (given := re.search(rf"\bwith {name} ([^\s\"]+)", text)):
+        return given[1]
     if kind == "integer" and (number := re.search(rf"(\d+) {name}\b", text)):
         return int(number[1])
     if kind == "string" and (word := re.search(rf"\b{name} ([A-Z0-9-]*\d[A-Z0-9-]*)", text)):

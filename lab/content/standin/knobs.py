@@ -56,8 +56,8 @@ class Knobs:
     empty_text: bool = False
     #: Leave `usage` out of the answers.
     no_usage: bool = False
-    #: Refuse consecutive messages of one role, as the chat template of Mistral does on SGLang.
-    check_alternation: bool = False
+    #: Refuse what the model's chat template refuses.
+    check_template: bool = True
     #: Refuse to start without the model's files in the cache, as a real engine does offline.
     need_model: bool = True
     #: Tell Mistral's format by the files alone, as SGLang before its PR 21620 (2026-03-30).
@@ -111,13 +111,13 @@ def _convert(name: str, kind: type, value: object) -> object:
         raise ValueError(f"knob {name} is a number, found {value!r}") from None
 
 
-def initial_knobs(engine: str, alternating: bool) -> Knobs:
+def initial_knobs(engine: str) -> Knobs:
     """Usual positions, then the environment (``STANDIN_LOAD_SECONDS=5``), then the knob file.
 
     The file is ``standin-vllm.json`` or ``standin-sglang.json`` in ``KNOBS_FOLDER`` (or in the
     folder that ``STANDIN_KNOBS_FOLDER`` names).
     """
-    knobs = Knobs(check_alternation=alternating)
+    knobs = Knobs()
     names = {field.name for field in fields(Knobs)}
     environment = {
         name: os.environ[PREFIX + name.upper()]

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .arguments import Serving
-from .generation import Refused
 from .knobs import Knobs
 from .metrics import Counters
+from .refused import Refused
 
 Json = dict[str, Any]
 

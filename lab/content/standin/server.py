@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from . import answers, messages, metrics, pooling
+from . import answers, chat_template, messages, metrics, pooling, responses
 from .arguments import Serving
-from .generation import Json, Refused, check, pieces
+from .generation import Json, check, pieces
 from .knobs import Knobs
 from .metrics import Counters
+from .refused import Refused
 
 #: SGLang's /health gives up on its own generated token after so many seconds.
 HEALTH_TIMEOUT = 20.0
 CHAT, PLAIN = "/v1/chat/completions", "/v1/completions"
-MESSAGES = "/v1/messages"
+MESSAGES, RESPONSES = "/v1/messages", "/v1/responses"
+COUNT = f"{MESSAGES}/count_tokens"
 
 
 class EngineServer(ThreadingHTTPServer):
@@ -37,6 +39,7 @@ class EngineServer(ThreadingHTTPServer):
         self.version = version
         self.started_with = started_with
         self.counters = Counters()
+        self.template = chat_template.of_model(serving, version)
         self.ready = threading.Event()
         self.alive: Callable[[], bool] = lambda: True
         self._last_metrics = ""
@@ -97,7 +100,7 @@ class EngineHandler(BaseHTTPRequestHandler):
             self._json(401, {"error": "Unauthorized"})
         elif pooling.served(path, self.server.serving):
             self._pool(body, path)
-        elif path in (CHAT, PLAIN, MESSAGES) and not self.server.serving.pooling:
+        elif path in (CHAT, PLAIN, MESSAGES, COUNT, RESPONSES) and not self.server.serving.pooling:
             self._complete(body, path)
         else:
             self._json(404, {"detail": "Not Found"})
@@ -171,8 +174,12 @@ class EngineHandler(BaseHTTPRequestHandler):
         chat = path != PLAIN
         try:
             request = json.loads(body)
-            asked = messages.as_chat(request) if path == MESSAGES else request
-            job = check(asked, server.serving, server.knobs, chat=chat)
+            asked = request
+            if path == RESPONSES:
+                asked = responses.as_chat(request, engine)
+            elif path in (MESSAGES, COUNT):
+                asked = messages.as_chat(request)
+            job = check(asked, server.serving, server.knobs, server.template, chat=chat)
         except Refused as error:
             self._json(error.status, answers.error(error.status, str(error), error.kind, engine))
             return
@@ -188,10 +195,13 @@ class EngineHandler(BaseHTTPRequestHandler):
         parts = pieces(job, server.knobs, server.counters, speculative, self._gone)
         model = str(request.get("model") or server.serving.names[0])
         with_usage, name = not server.knobs.no_usage, f"{engine} {server.serving.names[0]}"
-        if path == MESSAGES and job.stream:
-            self._stream(messages.events(job, parts, model, name))
-        elif path == MESSAGES:
-            self._json(200, messages.whole(job, parts, model, name))
+        form = {MESSAGES: messages, RESPONSES: responses}.get(path)
+        if path == COUNT:
+            self._json(200, {"input_tokens": job.prompt_tokens})
+        elif form and job.stream:
+            self._stream(form.events(job, parts, model, name))
+        elif form:
+            self._json(200, form.whole(job, parts, model, name))
         elif job.stream:
             self._stream(answers.events(job, parts, model, chat, with_usage, name))
         else:

@@ -1,60 +1,159 @@
-"""`lockstep client`: configurations of programs that ask the gateway."""
+"""`lockstep client`: configurations of programs that ask the gateway, and whether they can."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.table import Table
 
 from lockstep.cli.inventory_option import INVENTORY
+from lockstep.cli.shared import AS_JSON, DONE, FINDINGS, UNUSABLE, print_json
+from lockstep.clients.check import Door, Outcome, Row, ask_all, shapes
 from lockstep.clients.offer import Offer, of_host
-from lockstep.clients.programs import PROGRAMS, Program, reading
+from lockstep.clients.programs import PROGRAMS, VARIABLE, Program, reading
 from lockstep.core.errors import LockstepError
+from lockstep.core.terminal import console, indented, is_narrow
 from lockstep.fleet.hosts import choose
+from lockstep.fleet.tunnel import tunnel
 from lockstep.inventory.bound_targets import AUTO
+from lockstep.units.gateway_unit import local_url
+
+_HOST = click.option(
+    "--host", metavar="HOST", help="Whose gateway; the first host of the inventory."
+)
 
 
-@click.command()
-@click.argument("program", type=click.Choice(sorted(PROGRAMS)))
+def _key_file(said: str) -> Callable[[Any], Any]:
+    kind = click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True)
+    return click.option("--key-file", type=kind, metavar="FILE", help=said)
+
+
+@click.group()
+def client() -> None:
+    """Configure programs for the gateway, and check what they send.
+
+    `lockstep help clients` has each program.
+    """
+
+
+@client.command()
+@click.argument("name", required=False)
 @INVENTORY
-@click.option(
-    "--key-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
-    metavar="FILE",
-    help="File with your key alone; the configuration names it.",
-)
-@click.option("--host", metavar="HOST", help="Whose gateway; the first host of the inventory.")
-@click.option(
-    "--model", default=AUTO, show_default=True, help="What it asks for where nothing is chosen."
-)
-def client(
-    program: str, inventory: Path, key_file: Path | None, host: str | None, model: str
-) -> None:
-    """Print the configuration of PROGRAM for the gateway.
+@_key_file(f"File with your key alone; without it {VARIABLE} holds one where it is needed.")
+@_HOST
+@AS_JSON
+def check(
+    name: str | None, inventory: Path, key_file: Path | None, host: str | None, as_json: bool
+) -> int:
+    """Ask the hot model what other programs ask, and show what works.
 
-    Standard output is the file itself, standard error says where it goes and what else is needed.
-    No key is printed: the program reads it from --key-file, or from a variable. This contacts no
-    host.
+    Open WebUI, Claude Code, Codex and others have shapes of requests that some models refuse. Each
+    shape is sent once, with a short answer; NAME asks those of one program only. Nothing is
+    switched.
 
-    Exit codes: 0 done; 2 the input cannot be used.
+    Exit codes: 0 each works, perhaps evened out; 1 one is refused; 2 no model is hot, one could not
+    be told, or wrong use.
     """
     every, chosen = choose(inventory, [host] if host else [])
-    offer = of_host(chosen[0], every)
-    names = [each.name for each in offer.chat]
-    if model not in names:
-        allowed = ", ".join(names) or "none answers"
-        raise LockstepError("no such model", where=offer.host, found=model, allowed=allowed)
-    offer = offer.preferring(model)
-    found = PROGRAMS[program]
-    parts = found.parts(offer, key_file)
-    for part in parts:
-        if len(parts) > 1:
-            click.echo(f"# {part.path}")
-        click.echo(part.text, nl=False)
-    for note in _notes(found, offer, key_file):
-        click.echo(note, err=True)
-    click.echo(f"It goes to {', '.join(part.path for part in parts)}.", err=True)
+    asks = [shape for shape in shapes() if _plain(name or shape.program) == _plain(shape.program)]
+    if not asks:
+        programs = ", ".join(dict.fromkeys(shape.program for shape in shapes()))
+        raise LockstepError("no such program", found=str(name), allowed=programs)
+    key = key_file.read_text(encoding="utf-8") if key_file else os.environ.get(VARIABLE, "")
+    # Its own door there needs no certificate of the gateway's authority here.
+    with tunnel(chosen[0].login, [local_url(chosen[0].plan.settings)]) as there:
+        door = Door(there.urls[0], key.strip() or None)
+        hot = door.hot()
+        offered = {model.name: model for model in of_host(chosen[0], every).models}
+        pictures = hot in offered and offered[hot].images
+        rows = list(ask_all(door, asks, pictures=pictures))
+    if as_json:
+        print_json({"host": chosen[0].name, "model": hot, "shapes": rows})
+    else:
+        _print_rows(rows)
+        counts = Counter(row.outcome for row in rows)
+        total = ", ".join(f"{counts[one]} {word}" for one, word in _OUTCOMES.items() if counts[one])
+        click.echo(f"{hot} on {chosen[0].name}: {total}")
+    if any(row.outcome == "unknown" for row in rows):
+        return UNUSABLE
+    return FINDINGS if any(row.outcome == "refused" for row in rows) else DONE
+
+
+_OUTCOMES: Mapping[Outcome, str] = {
+    "works": "work as they are",
+    "evened": "work evened out",
+    "refused": "refused",
+    "unknown": "could not be told",
+    "left out": "left out",
+}
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace(" ", "").replace("-", "")
+
+
+def _print_rows(rows: Sequence[Row]) -> None:
+    """A line each; on a phone what became of a shape has lines of its own."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("program", "shape", "result"):
+        table.add_column(heading)
+    for row in rows:
+        said = {
+            "works": "works",
+            "evened": f"works, evened out: {', '.join(row.evened)}",
+            "unknown": f"could not tell: {row.why}",
+        }.get(row.outcome, f"{row.outcome}: {row.why}")
+        if is_narrow():
+            click.echo(f"{row.program}: {row.shape}")
+            indented(said)
+        table.add_row(row.program, row.shape, said)
+    if not is_narrow():
+        console().print(table)
+
+
+def _printing(program: str, found: Program) -> None:
+    """Add the command that prints a program's configuration."""
+
+    @client.command(program, short_help=f"Print the configuration of {program}.")
+    @INVENTORY
+    @_key_file("File with your key alone; the configuration names it.")
+    @_HOST
+    @click.option(
+        "--model", default=AUTO, show_default=True, help="What it asks for where nothing is chosen."
+    )
+    def command(inventory: Path, key_file: Path | None, host: str | None, model: str) -> None:
+        """Print the configuration of the program for the gateway.
+
+        Standard output is the file itself, standard error says where it goes and what else is
+        needed. No key is printed: the program reads it from --key-file, or from a variable. This
+        contacts no host.
+
+        Exit codes: 0 done; 2 the input cannot be used.
+        """
+        every, chosen = choose(inventory, [host] if host else [])
+        offer = of_host(chosen[0], every)
+        names = [each.name for each in offer.chat]
+        if model not in names:
+            allowed = ", ".join(names) or "none answers"
+            raise LockstepError("no such model", where=offer.host, found=model, allowed=allowed)
+        offer = offer.preferring(model)
+        parts = found.parts(offer, key_file)
+        for part in parts:
+            if len(parts) > 1:
+                click.echo(f"# {part.path}")
+            click.echo(part.text, nl=False)
+        for note in _notes(found, offer, key_file):
+            click.echo(note, err=True)
+        click.echo(f"It goes to {', '.join(part.path for part in parts)}.", err=True)
+
+
+for _name, _program in PROGRAMS.items():
+    _printing(_name, _program)
 
 
 def _notes(program: Program, offer: Offer, key_file: Path | None) -> Iterator[str]:

@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from lockstep.cli import inventory_option, plan
 from lockstep.cli.inventory_option import find_inventory
 from lockstep.cli.main import main
+from lockstep.clients.programs import PROGRAMS
 from lockstep.core.errors import InventoryError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -28,7 +29,7 @@ COMMANDS: dict[str, str] = {
     "bench gate": "",
     "bench run": "spark1",
     "blackbox": "spark1",
-    "client": "claude",
+    **dict.fromkeys((f"client {name}" for name in ("check", *PROGRAMS)), ""),
     **dict.fromkeys(("cluster check", "cluster status", "deploy", "diff", "evidence", "gc"), ""),
     "key add": "anna",
     "key list": "",
@@ -162,7 +163,7 @@ def test_one_that_cannot_be_used_is_one_sentence(here: Path, command: str, text:
 ONE_HOST = {
     **dict.fromkeys(("adopt", "alert test", "backup check", "backup list", "backup now"), "{}"),
     **dict.fromkeys(("backup restore", "bench run", "blackbox"), "{}"),
-    "client": "claude --host {}",
+    **dict.fromkeys(("client check", "client claude"), "--host {}"),
     **dict.fromkeys(("bench gate", "deploy", "diff", "evidence", "gc", "log"), "--limit {}"),
     **dict.fromkeys(("open", "remove", "status"), "--limit {}"),
     "switch": "qwen --limit {}",

@@ -256,11 +256,6 @@ def test_a_secret_of_its_environment_is_recorded_as_its_hash_only(
 
 
 IMAGE = [{"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
-CALLED = [
-    *HELLO,
-    {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
-    {"role": "tool", "content": "4", "tool_call_id": "1"},
-]
 
 
 def test_vllm_refuses_what_it_does_not_serve(tmp_path: Path) -> None:
@@ -272,18 +267,60 @@ def test_vllm_refuses_what_it_does_not_serve(tmp_path: Path) -> None:
         for body, status, kind in (
             ({"messages": HELLO, "model": "other"}, 404, "NotFoundError"),
             ({"messages": [{"role": "user", "content": IMAGE}]}, 400, "BadRequestError"),
+            ({"messages": HELLO, "tools": []}, 400, "BadRequestError"),
         ):
             answer = ask(path, body, headers=allowed)
             assert (answer.status, answer.json["error"]["type"]) == (status, kind)
 
 
-def test_sglang_takes_any_name_and_of_mistral_no_two_user_messages_in_a_row(tmp_path: Path) -> None:
-    with engine(tmp_path, "sglang", model="mistralai/Mistral-Small") as stand_in:
+def template(folder: Path, text: str) -> str:
+    """A model's folder with a chat template."""
+    (folder / "chat_template.jinja").write_text(text)
+    return str(folder)
+
+
+def test_an_engine_refuses_in_the_words_of_the_models_template(tmp_path: Path) -> None:
+    """The real templates, and every path: tests/unit/onhost/gateway/process/test_packages.py."""
+    text = """{% if messages[1:] %}{{ raise_exception("one's enough") }}{% endif %}"""
+    with engine(tmp_path, "sglang", model=template(tmp_path, text)) as stand_in:
         answer = stand_in.ready().chat(messages=HELLO + HELLO)
-        assert (answer.status, "must alternate" in answer.json["message"]) == (400, True)
-        assert stand_in.chat(model="other", messages=CALLED).status == 200
-        stand_in.turn(check_alternation=False)
+        assert (answer.status, answer.json["message"]) == (400, "one's enough")
+        assert stand_in.chat(model="other").status == 200
+        stand_in.turn(check_template=False)
         assert stand_in.chat(messages=HELLO + HELLO).status == 200
+
+
+SAID = "{% for m in messages %}{% if m.role != 'user' %}{{ raise_exception(m | tojson) }}"
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "seen"),
+    [
+        ("vllm", {"role": "developer", "content": "x"}, {"role": "system", "content": "x"}),
+        (
+            "sglang",
+            {"role": "system", "content": [{"type": "text", "text": each} for each in "xy"]},
+            {"role": "system", "content": "x\ny"},
+        ),
+        (
+            "vllm",
+            {"role": "assistant", "content": "", "tool_calls": [CALL]},
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [{**CALL, "function": {"name": "f", "arguments": {"a": 1}}}],
+            },
+        ),
+    ],
+)
+def test_what_an_engine_makes_of_a_message_before_its_template_sees_it(
+    tmp_path: Path, name: str, message: dict[str, Any], seen: dict[str, Any]
+) -> None:
+    text = SAID + "{% endif %}{% endfor %}"
+    with engine(tmp_path, name, model=template(tmp_path, text)) as stand_in:
+        answer = stand_in.ready().chat(messages=[message]).json
+        assert json.loads(answer.get("error", answer)["message"]) == seen
 
 
 def test_sglang_publishes_metrics_only_when_asked_to(tmp_path: Path) -> None:

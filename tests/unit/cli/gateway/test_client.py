@@ -1,17 +1,23 @@
-"""`lockstep client`: the file on standard output, what else is needed beside it."""
+"""`lockstep client`: the file on standard output, what else is needed beside it; and the check."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from an_inventory import ANNA, PAIR, written
 from click.testing import CliRunner, Result
+from local_server import LocalServer, Reply, Seen, as_json, serving
 
+from lockstep.cli.gateway import client as module
 from lockstep.cli.main import main
 from lockstep.clients.programs import PROGRAMS
+from lockstep.fleet.login import Login
+from lockstep.fleet.tunnel import Tunnel
 
 HOSTS = {
     "spark-1.local": ANNA,
@@ -86,3 +92,64 @@ def test_a_member_that_does_not_answer_offers_nothing(inventory: Path) -> None:
     done = run(inventory, "claude", "--host", "spark-2.local")
     assert done.exit_code == 2
     assert "no such model; found auto; allowed: none answers" in " ".join(done.output.split())
+
+
+HOT = {"id": "auto", "lockstep": {"alias_of": "mistral", "kind": "chat"}}
+
+
+def chat(seen: Seen) -> Reply:
+    """Works, is evened out, is refused, or is busy, by the roles of its messages."""
+    roles = [message["role"] for message in json.loads(seen.body)["messages"]]
+    if roles == ["system", "user", "user"]:
+        return Reply(b'data: {"a": 1}\n\n', 200, {"x-lockstep-evened": "same_role"})
+    if "tool" in roles:
+        return as_json({"error": {"message": "no tools"}}, 400)
+    return as_json({"error": {"message": "busy"}}, 429 if "developer" in roles else 400)
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalServer]:
+    """A gateway at the end of the tunnel."""
+    answers = {"/v1/models": as_json({"data": [HOT]}), "/v1/chat/completions": chat}
+    with serving(answers) as server:
+
+        @contextlib.contextmanager
+        def tunnel(where: Login, urls: Sequence[str]) -> Iterator[Tunnel]:
+            assert (where.name, urls) == ("spark-2.local", ["http://127.0.0.1:8090"])
+            yield Tunnel(where, (server.url,))
+
+        monkeypatch.setattr(module, "tunnel", tunnel)
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        (
+            "opencode",
+            0,
+            "works, evened out: same_role mistral on spark-2.local: 1 work evened out",
+        ),
+        ("roocode", 1, "refused: 400: no tools mistral on spark-2.local: 1 refused"),
+        ("LiteLLM", 2, "could not tell: 429: busy mistral on spark-2.local: 1 could not be told"),
+        ("emacs", 2, "no such program; found emacs; allowed: Open WebUI, Claude Code, Codex"),
+    ],
+)
+def test_a_check_says_what_works_and_ends_so(
+    inventory: Path, gateway: LocalServer, name: str, code: int, said: str
+) -> None:
+    key = str(inventory.parent / "anna.key")
+    done = run(inventory, "check", name, "--host", "spark-2.local", "--key-file", key)
+    assert done.exit_code == code, done.output
+    assert said in " ".join(done.output.split())
+    assert {seen.headers["Authorization"] for seen in gateway.seen} <= {f"Bearer {KEY}"}
+
+
+def test_a_check_tells_programs_the_same(inventory: Path, gateway: LocalServer) -> None:
+    done = run(inventory, "check", "--json", "--host", "spark-2.local")
+    assert done.exit_code == 2
+    found = json.loads(done.stdout)
+    assert (found["host"], found["model"]) == ("spark-2.local", "mistral")
+    outcomes = {row["program"]: (row["outcome"], row["evened"]) for row in found["shapes"]}
+    assert outcomes["opencode"] == ("evened", ["same_role"])
+    assert (found["shapes"][0]["program"], outcomes["Roo Code"][0]) == ("Open WebUI", "refused")

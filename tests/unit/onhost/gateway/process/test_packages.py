@@ -1,17 +1,19 @@
-"""The real `openai` and `anthropic` packages at the gateway, before a stand-in engine."""
+"""The real `openai` and `anthropic` packages, and the shapes that other programs send.
+
+At the gateway, before stand-ins that refuse what the chat templates of their models refuse. The
+programs themselves: `make clients`.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fork import Fork
-from gateway_process import KEYS, MODELS, running
-from lab_servers import ask, until
+from gateway_process import KEYS, Spark, hot
+from templated_engines import templated
 
-from lab.content.standin import engine
+from lockstep.clients.check import Door, Row, Shape, ask_all, shapes
 
 pytestmark = pytest.mark.slow
 
@@ -21,30 +23,21 @@ if TYPE_CHECKING:
 
 ASKED: list[Any] = [{"role": "user", "content": "Repeat these words:\n\none two three"}]
 SAID = "one two three"
+TOOL_USE: dict[str, Any] = {"id": "toolu_0001", "name": "look", "input": {"city": "Rome"}}
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The open door, where a key is needed, of a host with qwen hot: a stand-in of vLLM."""
-    folder = tmp_path_factory.mktemp("host")
-    knobs = {"NEED_MODEL": 0, "NEED_MEMORY": 0, "LOAD_SECONDS": 0}
-    places = {"RECORD": folder / "argv.json", "KNOBS_FOLDER": folder}
-    told = {f"STANDIN_{name}": str(value) for name, value in {**knobs, **places}.items()}
-    with running(folder) as spark:
-        port = spark.engines["qwen"].getsockname()[1]
-        spark.engines["qwen"].close()
-        words = [MODELS["qwen"], "--host", "127.0.0.1", "--port", str(port)]
-        with Fork(
-            lambda: engine.serve("vllm", "9.9", ["vllm", *words], words),
-            env={"PATH": os.environ["PATH"], "HF_HOME": str(folder), **told},
-        ) as process:
-            try:
-                health = f"http://127.0.0.1:{port}/health"
-                until(lambda: ask(health).status == 200, "the engine is ready")
-                door = spark.door("open")
-                yield f"http://{door.address}:{door.port}"
-            finally:
-                process.kill()
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Spark, dict[str, str]]]:
+    """A host with qwen hot, and the address of each of its engines."""
+    with templated(tmp_path_factory.mktemp("host")) as found:
+        yield found
+
+
+@pytest.fixture
+def url(engines: tuple[Spark, dict[str, str]]) -> str:
+    """Its open door, where a key is needed."""
+    door = engines[0].door("open")
+    return f"http://{door.address}:{door.port}"
 
 
 # The packages are imported late: each worker imports this file, one of them runs its tests.
@@ -121,3 +114,69 @@ def test_refusals_of_messages_have_the_other_form(
         "error",
         kind,
     )
+
+
+#: What each engine refuses when it is asked itself.
+REFUSED = {
+    "qwen": {"Open WebUI", "Claude Code", "Codex", "Pydantic AI", "Cindy", "LiteLLM"},
+    "mistral": {
+        *("Open WebUI", "Claude Code", "Codex", "opencode", "Roo Code", "LibreChat"),
+        *("Pydantic AI", "Cindy", "LiteLLM"),
+    },
+}
+
+
+@pytest.fixture
+def heat(engines: tuple[Spark, dict[str, str]]) -> Iterator[Callable[[str], None]]:
+    """Make a model hot; qwen is again, afterwards."""
+    yield lambda model: hot(engines[0], model)
+    hot(engines[0], "qwen")
+
+
+@pytest.mark.parametrize("model", REFUSED)
+def test_what_an_engine_refuses_of_other_programs_works_through_the_gateway(
+    engines: tuple[Spark, dict[str, str]], heat: Callable[[str], None], url: str, model: str
+) -> None:
+    heat(model)
+    assert Door(url, KEYS["use"]).hot() == model
+    # The stand-in reads no chunks.
+    chosen = [shape for shape in shapes() if not shape.chunked]
+    refused = [row for row in ask_each(engines[1][model], chosen) if row.outcome == "refused"]
+    assert {row.program for row in refused} == REFUSED[model]
+    rows = ask_each(url, shapes())
+    assert [row for row in rows if row.outcome not in ("works", "evened")] == []
+    evened = {(row.program, row.shape) for row in rows if row.outcome == "evened"}
+    assert evened >= {(row.program, row.shape) for row in refused}
+
+
+def ask_each(url: str, chosen: Sequence[Shape]) -> list[Row]:
+    return list(ask_all(Door(url, KEYS["use"]), chosen, pictures=True))
+
+
+def test_both_packages_talk_to_a_template_that_alternates(
+    heat: Callable[[str], None], url: str
+) -> None:
+    heat("mistral")
+    twice = [{"role": "user", "content": "I have a wish."}, *ASKED]
+    chat = of_openai(url).chat.completions.create(model="auto", messages=twice)
+    assert chat.choices[0].message.content == SAID
+    opening: list[Any] = [{"role": "developer", "content": "Be brief."}, *twice]
+    response = of_openai(url).responses.create(model="auto", instructions="x", input=opening)
+    assert response.output_text == SAID
+    with of_openai(url).responses.stream(model="auto", input=opening) as stream:
+        assert stream.get_final_response().output_text == SAID
+    called: list[Any] = [
+        *ASKED,
+        {"role": "assistant", "content": [{**TOOL_USE, "type": "tool_use"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": TOOL_USE["id"], "content": "r"},
+                {"type": "text", "text": "Go on."},
+            ],
+        },
+    ]
+    client = of_anthropic(url)
+    message = client.messages.create(model="auto", messages=called, max_tokens=9)
+    assert message.stop_reason == "max_tokens"
+    assert client.messages.count_tokens(model="auto", messages=called).input_tokens > 10

@@ -1,0 +1,213 @@
+"""Shapes of requests that programs of others send, asked at a gateway, and what became of each."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import urllib3
+import yaml
+from urllib3.exceptions import HTTPError
+
+from lockstep.core.errors import LockstepError
+from lockstep.inventory.bound_targets import AUTO
+from lockstep.onhost.core.errors import why
+
+#: What became of a request: `evened`: answered after the gateway had evened it out; `unknown`: no
+#: answer came that says anything about the shape; `left out`: not asked.
+Outcome = Literal["works", "evened", "refused", "unknown", "left out"]
+
+SHAPES = Path(__file__).with_name("shapes.yaml")
+#: Header of an answer: what the gateway evened out of its request.
+EVENED = "x-lockstep-evened"
+_CONNECT_S = 10.0
+# A hot model answers 16 tokens in seconds, behind the requests of others in minutes.
+_ANSWER_S = 300.0
+_TOKENS = 16
+#: Path → its key for the longest answer, and another name of the same.
+_LIMITS = {
+    "/v1/chat/completions": ("max_tokens", "max_completion_tokens"),
+    "/v1/messages": ("max_tokens", "max_tokens"),
+    "/v1/responses": ("max_output_tokens", "max_output_tokens"),
+}
+# A time-out, too many at once, a gateway or an engine that is not there: nothing about a shape.
+_SILENT = (408, 429, 502, 503, 504)
+_KEY_WANTED = (401, 403)
+
+
+class Shape(pydantic.BaseModel):
+    """One request of a program; the file explains the fields."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    program: str
+    version: str
+    shape: str
+    source: str
+    date: datetime.date
+    path: str
+    body: dict[str, Any]
+    headers: dict[str, str] = {}
+    pictures: bool = False
+    chunked: bool = False
+    bom: bool = False
+
+    def text(self) -> bytes:
+        """Its body, which asks whatever is hot for a short answer."""
+        key, other = _LIMITS[self.path.partition("?")[0]]
+        limit = {} if other in self.body else {key: _TOKENS}
+        text = json.dumps({"model": AUTO, **limit, **self.body}).encode()
+        return (b"\xef\xbb\xbf" if self.bom else b"") + text
+
+
+@dataclass(frozen=True)
+class Row:
+    """A shape, and what became of it.
+
+    Attributes:
+        evened: Shapes that the gateway evened out of it, in its words.
+        why: What was said instead of an answer, or why nobody was asked.
+    """
+
+    program: str
+    version: str
+    shape: str
+    source: str
+    date: str
+    outcome: Outcome
+    evened: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass
+class Door:
+    """A gateway's address, without a path, and the key for it."""
+
+    url: str
+    key: str | None = None
+    _pool: urllib3.PoolManager = field(
+        default_factory=lambda: urllib3.PoolManager(
+            retries=False, timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
+        )
+    )
+
+    def hot(self) -> str:
+        """The model that is hot and chats.
+
+        Raises:
+            LockstepError: none is, or the gateway does not say.
+        """
+        try:
+            answer = self._pool.request("GET", f"{self.url}/v1/models", headers=self._headers())
+            listed = json.loads(answer.data)
+        except (HTTPError, OSError, ValueError) as fault:
+            raise LockstepError("no answer of the gateway", found=_short(fault)) from fault
+        self._judge_key(answer.status, listed)
+        models = listed.get("data", ()) if answer.status == 200 else ()
+        found = next((model["lockstep"] for model in models if model.get("id") == AUTO), None)
+        if found is None:
+            raise LockstepError("no model is hot", remedy="`lockstep switch NAME` starts one.")
+        if found["kind"] != "chat":
+            what = f"{found['alias_of']} is hot and does not chat"
+            raise LockstepError(what, found=found["kind"], allowed="chat")
+        return str(found["alias_of"])
+
+    def ask(self, shape: Shape) -> Row:
+        """Send one shape.
+
+        Raises:
+            LockstepError: the gateway wants another key.
+        """
+        headers = {"Content-Type": "application/json"} | shape.headers | self._headers()
+        text = shape.text()
+        # An iterator has no length: it goes in chunks.
+        body = iter((text[:100], text[100:])) if shape.chunked else text
+        try:
+            answer = self._pool.request(
+                "POST", self.url + shape.path, body=body, headers=headers, chunked=shape.chunked
+            )
+        except (HTTPError, OSError) as fault:
+            return row(shape, "unknown", why=_short(fault))
+        if answer.status != 200:
+            said = _message(answer.data)
+            self._judge_key(answer.status, said)
+            outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
+            return row(shape, outcome, why=f"{answer.status}: {said}")
+        broken = _fault_in(answer.data, shape.body.get("stream") is True)
+        if broken:
+            return row(shape, "refused", why=broken)
+        evened = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
+        return row(shape, "evened" if evened else "works", evened)
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    def _judge_key(self, status: int, answer: object) -> None:
+        if status in _KEY_WANTED:
+            raise LockstepError(
+                "the gateway refuses the key" if self.key else "the gateway asks for a key",
+                found=f"HTTP {status} {answer}"[:200],
+                remedy="Give the file of one with --key-file; `lockstep key add NAME` makes one.",
+            )
+
+
+def shapes() -> tuple[Shape, ...]:
+    """Every shape, in the file's order."""
+    document = yaml.safe_load(SHAPES.read_text(encoding="utf-8"))
+    return tuple(Shape.model_validate(each) for each in document["shapes"])
+
+
+def ask_all(door: Door, chosen: Sequence[Shape], *, pictures: bool) -> Iterator[Row]:
+    """Ask one shape after another; those with pictures where the model reads them."""
+    for shape in chosen:
+        if shape.pictures and not pictures:
+            yield row(shape, "left out", why="the model reads no pictures")
+        else:
+            yield door.ask(shape)
+
+
+def row(shape: Shape, outcome: Outcome, evened: tuple[str, ...] = (), why: str = "") -> Row:
+    """What became of a shape."""
+    of_shape = (shape.program, shape.version, shape.shape, shape.source, shape.date.isoformat())
+    return Row(*of_shape, outcome, evened, why)
+
+
+def _fault_in(data: bytes, stream: bool) -> str:
+    """Why an answer with status 200 is none; "" where it is one."""
+    if not stream:
+        return "" if _object(data) else f"no JSON object: {data[:100]!r}"
+    lines = [line for line in data.splitlines() if line.startswith(b"data:")]
+    events = [found for line in lines if (found := _object(line.removeprefix(b"data:")))]
+    for event in events:
+        if event.get("error") or event.get("type") in ("error", "response.failed"):
+            return _words(event)
+    return "" if events else "a stream without an event"
+
+
+def _object(text: bytes) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _message(data: bytes) -> str:
+    found = _object(data)
+    return _words(found) if found else " ".join(data.decode("utf-8", "replace").split())[:300]
+
+
+def _words(found: Mapping[str, Any]) -> str:
+    """The message of an error, in any of the forms that engines and gateway have."""
+    inner = found.get("error") or found.get("response", {}).get("error") or found
+    message = inner.get("message") if isinstance(inner, dict) else inner
+    return str(message or found.get("detail") or json.dumps(found))[:300]
+
+
+def _short(fault: BaseException) -> str:
+    return f"{type(fault).__name__}: {why(fault.__cause__ or fault)}"[:200]

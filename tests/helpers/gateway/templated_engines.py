@@ -1,0 +1,71 @@
+"""A gateway before two stand-in engines that refuse what their models' chat templates refuse."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fork import Fork
+from gateway_process import MODELS, Spark, running
+from lab_servers import CONTENT, ask, until
+
+from lab.content.standin import engine
+from lockstep.onhost.core.kind import SHAPES, Shape
+from lockstep.onhost.gateway.configuration import Model
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a target of `gateway_process` is served; `evens`: what its recipe and engine say."""
+
+    engine: str
+    template: str
+    evens: tuple[Shape, ...]
+
+
+KINDS = {
+    "qwen": Kind("vllm", "qwen3.6.jinja", ("late_system", "developer", "empty_tools")),
+    "mistral": Kind("sglang", "mistral.jinja", SHAPES),
+}
+_KNOBS = {"NEED_MODEL": 0, "NEED_MEMORY": 0, "LOAD_SECONDS": 0, "DECODE_RATE": 5000}
+
+
+@contextlib.contextmanager
+def templated(folder: Path, *, log: int | None = None) -> Iterator[tuple[Spark, dict[str, str]]]:
+    """The host, with qwen hot, and the address of each engine; `log`: where these write theirs."""
+    models = {
+        "qwen": Model(aliases=("coder",), context=32768, evens=KINDS["qwen"].evens),
+        "mistral": Model(evens=KINDS["mistral"].evens),
+    }
+    with contextlib.ExitStack() as stack:
+        spark = stack.enter_context(running(folder, models=models))
+        urls = {name: stack.enter_context(_served(folder, spark, name, log)) for name in KINDS}
+        for url in urls.values():
+            until(lambda url=url: ask(f"{url}/health").status == 200, "the engine is ready")
+        yield spark, urls
+
+
+@contextlib.contextmanager
+def _served(folder: Path, spark: Spark, name: str, log: int | None) -> Iterator[str]:
+    kind, model = KINDS[name], folder / name
+    model.mkdir()
+    template = (CONTENT / "models" / kind.template).read_text(encoding="utf-8")
+    (model / "chat_template.jinja").write_text(template, encoding="utf-8")
+    port = spark.engines[name].getsockname()[1]
+    spark.engines[name].close()
+    words = ["--model", str(model), "--served-model-name", MODELS[name], "auto"]
+    words += ["--host", "127.0.0.1", "--port", str(port)]
+    places = {"RECORD": folder / f"{name}.json", "KNOBS_FOLDER": folder}
+    knobs = {f"STANDIN_{key}": str(value) for key, value in {**_KNOBS, **places}.items()}
+    with Fork(
+        lambda: engine.serve(kind.engine, "9.9", [kind.engine, *words], words),
+        env={"PATH": os.environ["PATH"], "HF_HOME": str(folder), **knobs},
+        stdout=log,
+    ) as process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()

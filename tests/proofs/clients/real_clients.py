@@ -1,0 +1,235 @@
+"""The real Codex, Claude Code, opencode, Continue, aider and Java's client at the gateway.
+
+`make clients` runs it:
+
+    python tests/proofs/clients/real_clients.py [--programs FOLDER] [NAME …]
+
+Each is configured with what `lockstep client NAME` prints, and asked before both stand-ins that
+refuse what the chat templates of their models refuse: once to read a file with its tool, so that
+a second request carries the tool's result. Java's HttpClient offers HTTP/2 with each request:
+one with a length, one in chunks, one that is streamed. FOLDER keeps what is installed. Needs node
+and npm; without a JDK (`apt install default-jdk-headless`) Java is left out, and said to be.
+Exit code 0 where each has answered with the engine's words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+HELPERS = Path(__file__).resolve().parents[2] / "helpers"
+sys.path[:0] = [str(HELPERS), *map(str, HELPERS.iterdir())]
+
+from gateway_process import CHAT, KEYS, OPERATE, Spark, ask, hot  # noqa: E402
+from templated_engines import KINDS, templated  # noqa: E402
+
+from lockstep.clients.offer import Model, Offer  # noqa: E402
+from lockstep.clients.programs import PROGRAMS  # noqa: E402
+
+# With these each answer of the stand-in begins; a program may break a line after any of them.
+_SAID = "The stand-in engine has no model and answers"
+_CONTEXT, _LIMIT_S = 131072, 300
+
+
+@dataclass(frozen=True)
+class Real:
+    """One program: its package and version, what starts it, and how it names its tool for files."""
+
+    package: str
+    argv: tuple[str, ...]
+    wish: str = ""
+    npm: bool = True
+    last: tuple[str, ...] = ()
+
+    def words(self, folder: Path, file: Path) -> list[str]:
+        """Its command line."""
+        wish = f"Use the tool {self.wish} {file}" if self.wish else "Say something."
+        return [str(folder / self.argv[0]), *self.argv[1:], wish, *self.last]
+
+
+_AIDER = ("--no-check-update", "--no-analytics", "--yes-always", "--no-auto-commits", "--message")
+REAL = {
+    "codex": Real(
+        "@openai/codex@0.171.0",
+        ("codex", "exec", "--profile", "lockstep", "--skip-git-repo-check"),
+        "exec_command with cmd",
+    ),
+    "claude": Real(
+        "@anthropic-ai/claude-code@2.1.197",
+        ("claude", "--allowedTools=Read", "-p"),
+        "Read with file_path",
+    ),
+    "opencode": Real("opencode-ai@1.18.33", ("opencode", "run"), "read with filePath"),
+    "continue": Real("@continuedev/cli@1.5.47", ("cn", "--auto", "-p"), "Read with filepath"),
+    "aider": Real("aider-chat==0.86.2", ("aider", *_AIDER), npm=False, last=("a.txt",)),
+}
+
+#: As the programs of Java use it: the default version is HTTP/2, which the client offers (h2c).
+_JAVA = """
+import java.net.URI;
+import java.net.http.*;
+import java.net.http.HttpRequest.*;
+import java.util.List;
+import java.util.stream.Collectors;
+public class Ask {
+  static final HttpClient CLIENT = HttpClient.newHttpClient();
+  static void ask(String url, String key, BodyPublisher body) throws Exception {
+    var request = HttpRequest.newBuilder(URI.create(url)).header("Authorization", "Bearer " + key)
+        .header("Content-Type", "application/json").POST(body).build();
+    var answer = CLIENT.send(request, HttpResponse.BodyHandlers.ofLines());
+    var lines = answer.body().collect(Collectors.toList());
+    System.out.println(answer.version() + " " + answer.statusCode() + " " + lines);
+  }
+  public static void main(String[] given) throws Exception {
+    ask(given[0], given[1], BodyPublishers.ofString(given[2]));
+    ask(given[0], given[1], BodyPublishers.ofByteArrays(List.of(given[2].getBytes())));
+    ask(given[0], given[1], BodyPublishers.ofByteArrays(List.of(given[3].getBytes())));
+  }
+}
+"""
+
+
+def java(spark: Spark, model: str) -> bool:
+    """Ask three times with Java's HttpClient; say what became of it."""
+    door = spark.door("open")
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "Ask.java")
+        program.write_text(_JAVA, encoding="utf-8")
+        url = f"http://{door.address}:{door.port}{CHAT}"
+        asked = {"model": "auto", "messages": [{"role": "user", "content": "a"}]}
+        bodies = (json.dumps(asked), json.dumps({**asked, "stream": True}))
+        words = ["java", str(program), url, KEYS["use"], *bodies]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=_LIMIT_S)
+    lines = done.stdout.splitlines()
+    good = len(lines) == 3 and all(line.startswith("HTTP_1_1 200 ") for line in lines)
+    good = good and all(_SAID in line for line in lines[:2]) and "data: [DONE]" in done.stdout
+    print(f"{model:8} {'java':9} {'works' if good else 'FAILS'}: 3 requests", flush=True)
+    if not good:
+        print(f"ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return good
+
+
+def install(folder: Path, names: Sequence[str]) -> Path:
+    """A folder with the programs, of npm and of PyPI; what is there already stays."""
+    programs = folder / "bin"
+    programs.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        real = REAL[name]
+        target = programs / real.argv[0]
+        if target.exists():
+            continue
+        if real.npm:
+            npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]
+            subprocess.run([*npm, f"--prefix={folder}", real.package], check=True)
+            target.symlink_to(folder / "node_modules" / ".bin" / target.name)
+        else:
+            uv = str(Path(sys.executable).with_name("uv"))
+            own = folder / name
+            subprocess.run([uv, "venv", "-q", "--python", sys.executable, str(own)], check=True)
+            pip = [uv, "pip", "install", "-q", "--python", str(own / "bin" / "python")]
+            subprocess.run([*pip, real.package], check=True)
+            target.symlink_to(own / "bin" / target.name)
+    return programs
+
+
+@contextmanager
+def configured(name: str, spark: Spark, folder: Path) -> Iterator[dict[str, str]]:
+    """The variables of a person who has written down what `lockstep client NAME` prints."""
+    door = spark.door("open")
+    key = folder / "key"
+    key.write_text(KEYS["use"], encoding="utf-8")
+    model = Model("auto", "auto", context=_CONTEXT)
+    url = f"http://{door.address}:{door.port}"
+    offer = Offer("spark1", url, (model,), wait_s=_LIMIT_S, keyed=True)
+    for part in PROGRAMS[name].parts(offer, key):
+        path = folder / part.path.removeprefix("~/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(part.text, encoding="utf-8")
+    (folder / ".codex").mkdir(exist_ok=True)
+    variables = {PROGRAMS[name].variable: KEYS["use"], "HOME": str(folder), "CI": "1"}
+    yield {"PATH": os.environ["PATH"], "TERM": "dumb", **variables}
+
+
+def run(name: str, programs: Path, spark: Spark, model: str) -> bool:
+    """Ask once with a program; say what became of it."""
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        work = home / "work"
+        work.mkdir()
+        (work / "a.txt").write_text("hello\n", encoding="utf-8")
+        (work / "AGENTS.md").write_text("Be brief.\n", encoding="utf-8")
+        subprocess.run(["git", "init", "-q", str(work)], check=True)
+        environment = stack.enter_context(configured(name, spark, home))
+        file = Path("ls") if name == "codex" else work / "a.txt"
+        before, began = counts(spark), time.monotonic()
+        done = subprocess.run(
+            REAL[name].words(programs, file),
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+    asked, evened = (after - was for after, was in zip(counts(spark), before, strict=True))
+    said = _SAID in " ".join(done.stdout.split())
+    wanted = 2 if REAL[name].wish else 1
+    good = done.returncode == 0 and said and asked >= wanted
+    seconds = time.monotonic() - began
+    print(
+        f"{model:8} {name:9} {'works' if good else 'FAILS'}: {asked} requests, {evened} shapes"
+        f" evened out, {seconds:.0f} s",
+        flush=True,
+    )
+    if not good:
+        print(f"ended with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return good
+
+
+def counts(spark: Spark) -> tuple[int, int]:
+    """Requests that went to a model, and shapes that were evened out, since the start."""
+    lines = ask(spark, "GET", "/metrics")[1].decode().splitlines()
+
+    def total(name: str) -> int:
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(f"{name}{{"))
+
+    return total("lockstep_gateway_requests_total"), total("lockstep_gateway_evened_total")
+
+
+def main() -> int:
+    """Install, configure and ask each before each engine."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", default=[*REAL, "java"])
+    parser.add_argument("--programs", type=Path)
+    given = parser.parse_args()
+    with ExitStack() as stack:
+        folder = given.programs or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        names = [name for name in given.names if name in REAL]
+        programs = install(folder.resolve(), names)
+        host = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        spark, _ = stack.enter_context(templated(host, log=subprocess.DEVNULL))
+        results = []
+        for model in KINDS:
+            hot(spark, model)
+            results += [run(name, programs, spark, model) for name in names]
+            if "java" in given.names and shutil.which("java"):
+                results.append(java(spark, model))
+            elif "java" in given.names:
+                print("java is left out: there is no JDK here")
+        use = json.loads(ask(spark, "GET", "/status", headers=OPERATE)[1])["use"]
+        print(json.dumps(use.get("evened", {})))
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""`lockstep.clients.check`: the shapes are whole, and what an answer means.
+
+Before a real gateway: tests/unit/onhost/gateway/process/test_packages.py.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from local_server import Reply, Seen, as_json, serving
+
+from lockstep.clients.check import Door, Shape, ask_all, shapes
+from lockstep.core.errors import LockstepError
+
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"
+SSE = {"Content-Type": "text/event-stream"}
+
+
+def shape(**more: Any) -> Shape:
+    of_it = {"program": "p", "version": "1", "shape": "s", "source": "here", "date": "2026-11-28"}
+    return Shape.model_validate({**of_it, "path": CHAT, "body": {}, **more})
+
+
+def stream(*events: object) -> Reply:
+    return Reply("".join(f"data: {json.dumps(each)}\n\n" for each in events).encode(), 200, SSE)
+
+
+def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
+    every = shapes()
+    assert len({each.program for each in every}) >= 12
+    assert len({(each.program, each.shape) for each in every}) == len(every)
+    for each in every:
+        # A thread, a path of a repository, a page, or the program itself.
+        assert each.source == "recorded" or any(sign in each.source for sign in "#/"), each
+
+
+@pytest.mark.parametrize(
+    ("body", "reply", "expected"),
+    [
+        ({}, as_json({"choices": []}), ("works", (), "")),
+        (
+            {},
+            as_json({"a": 1}, x_lockstep_evened="same_role,developer"),
+            ("evened", ("same_role", "developer"), ""),
+        ),
+        ({}, Reply(b"<html>"), ("refused", (), "no JSON object")),
+        ({}, as_json({"error": {"message": "roles"}}, 400), ("refused", (), "400: roles")),
+        ({}, as_json({"object": "error", "message": "flat"}, 500), ("refused", (), "500: flat")),
+        ({}, as_json({"detail": "Not Found"}, 404), ("refused", (), "404: Not Found")),
+        ({}, as_json({"error": {"message": "busy"}}, 429), ("unknown", (), "429: busy")),
+        ({}, Reply(b"", 200, {"Content-Length": "9"}), ("unknown", (), "IncompleteRead")),
+        ({"stream": True}, stream({"choices": []}), ("works", (), "")),
+        ({"stream": True}, stream({"a": 1}, {"error": "mid"}), ("refused", (), "mid")),
+        (
+            {"stream": True},
+            stream({"type": "response.failed", "response": {"error": {"message": "no"}}}),
+            ("refused", (), "no"),
+        ),
+        ({"stream": True}, Reply(b": waiting\n\n"), ("refused", (), "without an event")),
+    ],
+)
+def test_what_an_answer_says_of_a_shape(
+    body: dict[str, Any], reply: Reply, expected: tuple[str, tuple[str, ...], str]
+) -> None:
+    with serving({CHAT: reply}) as server:
+        (row,) = ask_all(Door(server.url), [shape(body=body)], pictures=False)
+    outcome, evened, why = expected
+    assert (row.outcome, row.evened) == (outcome, evened)
+    assert why in row.why and bool(why) == bool(row.why)
+
+
+def test_each_asks_whatever_is_hot_for_a_short_answer() -> None:
+    def answer(seen: Seen) -> Reply:
+        return as_json({"path": seen.path})
+
+    every = [
+        shape(),
+        shape(body={"max_completion_tokens": 5}),
+        shape(path=RESPONSES),
+        shape(path="/v1/messages?beta=true", headers={"X-One": "1"}),
+        shape(bom=True),
+        shape(pictures=True),
+    ]
+    paths = (CHAT, RESPONSES, "/v1/messages")
+    with serving(dict.fromkeys(paths, answer)) as server:
+        rows = list(ask_all(Door(server.url, "lk-1"), every, pictures=False))
+    assert [row.outcome for row in rows] == ["works"] * 5 + ["left out"]
+    bodies = [json.loads(seen.body) for seen in server.seen]
+    assert bodies == [
+        {"model": "auto", "max_tokens": 16},
+        {"model": "auto", "max_completion_tokens": 5},
+        {"model": "auto", "max_output_tokens": 16},
+        {"model": "auto", "max_tokens": 16},
+        {"model": "auto", "max_tokens": 16},
+    ]
+    assert server.seen[4].body.startswith(b"\xef\xbb\xbf")
+    assert server.seen[3].headers["X-One"] == "1"
+    assert {seen.headers["Authorization"] for seen in server.seen} == {"Bearer lk-1"}
+
+
+def auto(**facts: object) -> Reply:
+    return as_json({"data": [{"id": "auto", "lockstep": {"alias_of": "qwen", **facts}}]})
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (as_json({"data": [{"id": "qwen", "lockstep": {}}]}), "no model is hot"),
+        (auto(kind="embedding"), "qwen is hot and does not chat; found embedding"),
+        (as_json({"error": "who"}, 401), "asks for a key"),
+        (Reply(b"<html>"), "no answer of the gateway"),
+    ],
+)
+def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, said: str) -> None:
+    with serving({"/v1/models": reply, CHAT: as_json({"error": "no"}, 403)}) as server:
+        with pytest.raises(LockstepError, match=said):
+            Door(server.url).hot()
+        with pytest.raises(LockstepError, match="the gateway refuses the key"):
+            Door(server.url, "lk-2").ask(shape())
+
+
+def test_the_hot_model_is_the_one_behind_auto() -> None:
+    with serving({"/v1/models": auto(kind="chat")}) as server:
+        assert Door(server.url).hot() == "qwen"
