@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
+from lockstep.models.step import EXPERTS, Step, step_of
 
 Kind = Literal["full", "sliding", "mla", "recurrent"]
 
@@ -97,7 +98,7 @@ class Architecture:
         dense: Whether it is known to have no experts.
         vocabulary: Words that it knows; None: not stated.
         width: Elements of its hidden state; None: not stated.
-        experts: Experts that a token goes through; None: none, or not stated.
+        step: What the widest points of its layers hold for a token; None: not known.
     """
 
     layers: tuple[Layers, ...]
@@ -106,7 +107,7 @@ class Architecture:
     dense: bool = False
     vocabulary: int | None = None
     width: int | None = None
-    experts: int | None = None
+    step: Step | None = None
 
     def kv_bytes_per_token(self, kv_dtype: str = "auto", tensor_parallel: int = 1) -> float:
         """Bytes added per token once every sliding window is full, on one host."""
@@ -161,10 +162,10 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
         kept,
         reader.stated("max_position_embeddings"),
         reader.stated("num_attention_heads"),
-        dense=not any(text.get(key) for key in _EXPERTS),
+        dense=not any(text.get(key) for key in EXPERTS),
         vocabulary=reader.stated("vocab_size"),
         width=reader.stated("hidden_size", "n_embd"),
-        experts=reader.stated("num_experts_per_tok", "top_k_experts", "moe_topk"),
+        step=step_of(config, text),
     )
 
 
@@ -174,13 +175,12 @@ def experts(config: Mapping[str, Any]) -> Literal["none", "plain", "quantised"]:
     """
     parts = [config, *(config.get(key) for key in ("text_config", "llm_config"))]
     said = [part for part in parts if isinstance(part, Mapping)]
-    if not any(part.get(key) for part in said for key in (*_EXPERTS, "moe")):
+    if not any(part.get(key) for part in said for key in (*EXPERTS, "moe")):
         return "none"
     stored = ("quantization_config", "quantization", "compression_config")
     return "quantised" if any(part.get(key) for part in said for key in stored) else "plain"
 
 
-_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 _LAYER_WORDS = {
     "full_attention": "full",
     "attention": "full",

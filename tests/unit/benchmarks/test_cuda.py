@@ -63,7 +63,7 @@ def test_a_case_is_predicted_for_this_card_alone(tmp_path, name: str) -> None:
     folder = tmp_path / case.checkpoint
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(SHAPES[case.checkpoint]))
-    said = predicted(case, CARD, tmp_path)
+    said = predicted(case, CARD, tmp_path, "0.26.0")
     assert said.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
     assert said.room_gib and said.sequence_gib
 
@@ -74,6 +74,7 @@ DENSE = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "hidden_size": 4096,
+    "intermediate_size": 12288,
     "vocab_size": 151936,
     "max_position_embeddings": 40960,
 }
@@ -95,7 +96,7 @@ def test_what_is_predicted_of_a_start_stands_beside_what_it_said(tmp_path, name:
     folder.mkdir()
     # The shapes of the others stand in the catalogue.
     (folder / "config.json").write_text(json.dumps(DENSE))
-    case, said = fit.prediction(CASES[name], CARD, tmp_path)
+    case, said = fit.prediction(CASES[name], CARD, tmp_path, "0.26.0")
     assert said.room_gib and said.sequence_gib and said.context
     asked = read_back(recipe_of(case), command(case, tmp_path)[0])
     held = {term.name: term.gib for term in said.terms}
@@ -153,7 +154,7 @@ def _shown(folder: Path, row: str, case: Case, card: Card, seen: tuple[float, ..
     for name, config in configs.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
-    said = predicted(case, card, folder)
+    said = predicted(case, card, folder, "0.26.0")
     assert said.room_gib and said.sequence_gib and said.budget_gib
     own, kept, sequences = seen
     held = {term.name: term.gib for term in said.terms}

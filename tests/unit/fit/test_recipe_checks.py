@@ -124,7 +124,6 @@ def test_a_kind_of_model_that_the_command_does_not_bear_out(
     [
         # A share that is usual for such a model beside a larger one.
         (0.05, "--runner pooling", "tight"),
-        (0.05, "", "does not fit"),
         (0.3, "--runner pooling", "fits"),
         # Its weights are larger.
         (0.005, "--runner pooling", "does not fit"),
