@@ -7,7 +7,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -49,27 +48,26 @@ def _server(environment: Environment, folders: Path, case: Case, port: int = POR
 
 
 def _refused(environment: Environment, folders: Path) -> dict[str, Any]:
-    """Starts that cannot end well, all at once; what an operator is told of each."""
+    """Starts that cannot end well; what an operator is told of each.
+
+    One after the other: an engine that ends gives memory back, and another that measures its own
+    use meanwhile fails for that instead.
+    """
     wrong: dict[str, Mapping[str, Any]] = {
         "no room": {"overrides": {"gpu_memory_utilization": 0.01}},
         "more than there is": {"overrides": {"gpu_memory_utilization": 0.999}},
         "no such flag": {"flags": ("--no-such-flag",)},
         "no weights": {"flags": ("--load-format", "auto")},
     }
-    cases = [
-        replace(_CASE, name=f"refused-{name}".replace(" ", "-"), **change)
-        for name, change in wrong.items()
-    ]
-
-    def start(number: int) -> dict[str, Any]:
-        server = _server(environment, folders, cases[number], PORT + 1 + number)
+    found = {}
+    for name, change in wrong.items():
+        case = replace(_CASE, name=f"refused-{name}".replace(" ", "-"), **change)
+        server = _server(environment, folders, case)
         try:
-            return server.wait()
+            found[name] = server.wait()
         finally:
             server.kill()
-
-    with ThreadPoolExecutor(len(cases)) as pool:
-        return dict(zip(wrong, pool.map(start, range(len(cases))), strict=True))
+    return found
 
 
 def _loading(environment: Environment, folders: Path) -> dict[str, Any]:

@@ -93,6 +93,12 @@ class Result:
         """Whether any suite has no score because of its ruler."""
         return any(suite.verdict == "suspect" for suite in self.suites)
 
+    @property
+    def sense(self) -> str:
+        """What suite `sense` found: "sound", "nonsense", "untold"; "" where it did not run."""
+        found = self.suite("sense")
+        return "" if found is None else found.summary.get("sense", "untold")
+
     def suite(self, name: str) -> SuiteResult | None:
         """The suite of that name, None where it did not run."""
         return next((suite for suite in self.suites if suite.name == name), None)

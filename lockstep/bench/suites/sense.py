@@ -10,7 +10,7 @@ from lockstep.bench.prompts import mark, user
 from lockstep.bench.run import Bench, Outcome
 from lockstep.bench.sample import Ask, Sample
 from lockstep.onhost.engine import probes
-from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF
+from lockstep.onhost.engine.sense import MOST_TOKENS, THINKING_OFF, Look, State, Verdict
 
 # What an engine may refuse: an option of the chat template, and log-probabilities.
 _WAYS: Sequence[dict[str, Any]] = (
@@ -39,21 +39,24 @@ def sense(bench: Bench) -> Outcome:
         samples += pool.map(lambda probe: bench.ask(_ask(bench, probe, way)), _TOGETHER)
     names = [*(probe.name for probe in _ALONE), *(f"{p.name} of two at once" for p in _TOGETHER)]
     asked = zip(names, (*_ALONE, *_TOGETHER), samples[tried:], strict=True)
-    why = {name: wrong(probe, sample) for name, probe, sample in asked}
+    looks = [Look(name, *judged(probe, sample)) for name, probe, sample in asked]
+    why = {look.probe: look.words for look in looks if look.words}
     summary = {
-        "right": sum(not words for words in why.values()),
-        "questions": len(why),
-        "why_not": {name: words for name, words in why.items() if words},
+        # As a start judges: nonsense where any answer is, sound where one is and none is wrong.
+        "sense": Verdict(tuple(looks)).state,
+        "right": sum(look.state == "sound" for look in looks),
+        "questions": len(looks),
+        "why_not": why,
         "log_probabilities": "finite" if samples[tried].logprobs else "not given",
     }
     note = "a tool is asked for here even where the recipe has no parser of tool calls"
-    return Outcome(tuple(samples), summary, notes=(note,) if why["tool"] else ())
+    return Outcome(tuple(samples), summary, notes=(note,) if probes.TOOL.name in why else ())
 
 
-def wrong(probe: probes.Probe, sample: Sample) -> str:
-    """Why a sample is no right answer, or ""."""
+def judged(probe: probes.Probe, sample: Sample) -> tuple[State, str]:
+    """What a sample says of the model, and why it is no right answer, or ""."""
     if not sample.good:
-        return sample.refusal or sample.fault
+        return "untold", sample.refusal or sample.fault
     answer = probes.answer(
         text=sample.text,
         thoughts=sample.thoughts,
@@ -62,7 +65,12 @@ def wrong(probe: probes.Probe, sample: Sample) -> str:
         finish=sample.finish,
         leading=sample.logprobs,
     )
-    return probe.wrong(answer) or probe.untold(answer)
+    if wrong := probe.wrong(answer):
+        # Without a parser the call is text: nobody knows here whether the engine has one.
+        parsed = probe is not probes.TOOL or answer.calls
+        return ("nonsense" if parsed else "untold"), wrong
+    why = probe.untold(answer)
+    return ("untold" if why else "sound"), why
 
 
 def _ask(bench: Bench, probe: probes.Probe, way: dict[str, Any]) -> Ask:

@@ -20,7 +20,7 @@ from lockstep.bench.subject import of_host
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.table import print_result
 from lockstep.cli.inventory_option import INVENTORY_IF_NEEDED, find_inventory
-from lockstep.cli.shared import DONE, UNUSABLE, print_json
+from lockstep.cli.shared import DONE, FINDINGS, UNUSABLE, print_json
 from lockstep.core.version import version
 from lockstep.fleet.tunnel import tunnel
 from lockstep.onhost.rollout.technical import TOKENS
@@ -84,7 +84,8 @@ def run(
     not count, and then measured in rounds. At 30 tok/s each takes about 4 minutes.
 
     No other engine or host is contacted. Exit codes: 0 every suite is measured, or refused by the
-    engine itself; 2 a suite is suspect and has no score, or there is nothing to measure.
+    engine itself; 1 the model talks nonsense (suite sense), whatever else is measured; 2 a suite is
+    suspect and has no score, sense could not be told, or there is nothing to measure.
     """
     began = _now()
     with _bench(subject, inventory, model, _key(key_file)) as (bench, about):
@@ -101,7 +102,9 @@ def run(
         save(path, result)
         print_result(result)
         click.echo(f"\n{path}")
-    return UNUSABLE if result.suspect else DONE
+    if result.sense == "nonsense":
+        return FINDINGS
+    return UNUSABLE if result.suspect or result.sense == "untold" else DONE
 
 
 @contextlib.contextmanager

@@ -1,8 +1,11 @@
 """Two rulers on one engine: what counts, and when they agree."""
 
+from dataclasses import make_dataclass
+from typing import Any
+
 import pytest
 
-from benchmarks.side_by_side import Row, Told, ratios, row, told
+from benchmarks.side_by_side import Row, Told, own_warm_up, ratios, row, told
 
 
 def test_an_answer_that_came_at_once_has_no_first_token() -> None:
@@ -51,3 +54,21 @@ def test_an_engine_that_counted_other_requests_is_no_witness() -> None:
     assert (seen.over_engine, seen.engine_tokens) == (0.0, 0.0)
     names = {one.name for one in ratios([seen, seen, *rows("ours", 1, 2)])}
     assert "over_engine" not in names
+
+
+def test_no_measured_prompt_is_in_the_prefix_cache_before_its_time() -> None:
+    """vLLM's benchmark (0.26) warms up with the first measured prompt, once for each stream."""
+    asked: list[str] = []
+    began: list[bool] = []
+
+    def send(request_func_input: Any) -> None:
+        asked.append(request_func_input.prompt)
+
+    ask = own_warm_up(send, began.copy)
+    first = make_dataclass("RequestFuncInput", ["prompt"])("measured")
+    ask(request_func_input=first)
+    ask(request_func_input=first)
+    began.append(True)
+    ask(request_func_input=first)
+    assert len(set(asked)) == 3
+    assert asked.index("measured") == 2

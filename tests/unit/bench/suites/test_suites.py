@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from broken_engine import MODEL, Engine, serving
+from click.testing import CliRunner
 
 from lockstep.bench import ruler
 from lockstep.bench.client import Client
-from lockstep.bench.results import SuiteResult
+from lockstep.bench.results import SuiteResult, load
 from lockstep.bench.ruler import Expected
 from lockstep.bench.run import Bench, measure
 from lockstep.bench.sample import Sample
@@ -21,6 +23,7 @@ from lockstep.bench.suites.picture import HEIGHT, WIDTH, draw
 from lockstep.bench.suites.suites import SUITES
 from lockstep.bench.suites.tools import TASKS, wrong
 from lockstep.bench.suites.vision import read
+from lockstep.cli.main import main
 from lockstep.onhost.engine.probes import IDENTIFIERS
 
 pytestmark = pytest.mark.slow
@@ -281,6 +284,7 @@ def test_sense_of_a_sound_model() -> None:
     suite = measured("sense", answer=sound)
     assert suite.verdict == "measured", suite.checks
     assert suite.summary == {
+        "sense": "sound",
         "right": 5,
         "questions": 5,
         "why_not": {},
@@ -288,13 +292,32 @@ def test_sense_of_a_sound_model() -> None:
     }
 
 
-def test_sense_says_what_came_instead() -> None:
-    def salad(asked: dict[str, Any]) -> dict[str, Any]:
-        return {"content": "1 2 3 banana"} if "Count from" in text_of(asked) else sound(asked)
+def salad(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"content": "1 2 3 banana"} if "Count from" in text_of(asked) else sound(asked)
 
-    suite = measured("sense", answer=salad)
-    assert suite.summary["right"] == 3
-    assert suite.summary["why_not"] == {
-        "count": "1 to 3, then 'banana'",
-        "count of two at once": "1 to 3, then 'banana'",
-    }
+
+def uncalled(asked: dict[str, Any]) -> dict[str, Any]:
+    return {"content": "read_temperature"} if asked.get("tools") else sound(asked)
+
+
+SALAD = "1 to 3, then 'banana'"
+
+
+@pytest.mark.parametrize(
+    ("engine", "code", "sense", "why"),
+    [
+        (Engine(answer=sound), 0, "sound", {}),
+        (Engine(answer=salad), 1, "nonsense", {"count": SALAD, "count of two at once": SALAD}),
+        (Engine(answer=uncalled), 0, "sound", {"tool": "no call, but text: 'read_temperature'"}),
+        (Engine(status=400), 2, "untold", {}),
+    ],
+)
+def test_sense_has_an_exit_code(
+    tmp_path: Path, engine: Engine, code: int, sense: str, why: dict[str, str]
+) -> None:
+    path = tmp_path / "result.json"
+    with serving(engine) as url:
+        done = CliRunner().invoke(main, ["bench", url, "--suite", "sense", "-o", str(path)])
+    result = load(path)
+    assert (done.exit_code, result.sense) == (code, sense), done.output
+    assert result.suites[0].summary.get("why_not", {}) == why
