@@ -14,7 +14,7 @@ from benchmarks.cuda.server import MODEL, PORT
 from lockstep.core.figures import Figure
 from lockstep.fit import catalogue
 from lockstep.fit.fit import Fit, fit
-from lockstep.models.architecture import from_config
+from lockstep.models.configuration import from_config
 from lockstep.models.known_models import Knowledge, Model
 from lockstep.recipes.command import environment, serve_command
 from lockstep.recipes.recipe_file import Recipe, parse

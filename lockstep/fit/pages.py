@@ -56,8 +56,9 @@ def sequence_bytes(layers: Sequence[Layers], tokens: int, asked: Serving) -> flo
             return math.ceil(min(group.window - 1 + in_flight, tokens) / span) + 1
         return math.ceil(tokens / span)
 
-    count = sum(math.ceil(group.count / pages.length) * blocks(group) for group in pages.layers)
-    return pages.block_bytes * count
+    count = sum(pages.groups(group) * blocks(group) for group in pages.layers)
+    # One more holds the tokens that wait for an entry of the index of their own.
+    return pages.block_bytes * (count + any(group.pool > 1 for group in layers))
 
 
 def state_blocks(layers: Sequence[Layers], room: float, asked: Serving) -> int | None:
@@ -73,7 +74,12 @@ def state_blocks(layers: Sequence[Layers], room: float, asked: Serving) -> int |
 
 
 class _Pages:
-    """How a hybrid model's layers share blocks of one size."""
+    """How a model's layers of several kinds share blocks of one size.
+
+    Where attention keeps an index or compressed entries beside other kinds, a block holds a page of
+    each of its layers ("packed"), and the others fill blocks of that size. Else a block holds a
+    page of each layer of one group.
+    """
 
     def __init__(self, layers: Sequence[Layers], asked: Serving) -> None:
         self.size, self.hosts = element_bytes(asked.kv_dtype), asked.tensor_parallel
@@ -81,28 +87,48 @@ class _Pages:
             own = int(element_bytes(asked.state_dtype))
             layers = [replace(group, state_bytes=own) for group in layers]
         self.layers, self.drafted = layers, asked.draft_tokens or 0
-        states = [
-            group.state_page(self.hosts, self.drafted)
-            for group in layers
-            if group.kind == "recurrent"
-        ]
+        self.whole = [group for group in layers if group.kind in ("full", "mla")]
+        self.packed = any(group.index for group in self.whole)
+        states = [self.state(group) for group in layers if group.kind == "recurrent"]
         token = [self._token(group) for group in layers if group.kind != "recurrent"]
-        self.block = BLOCK
+        self.block = step = max(group.block or BLOCK for group in self.whole or layers)
         if states and token:
-            self.block = BLOCK * math.ceil(max(states) / (BLOCK * token[0]))
+            self.block = step * math.ceil(max(states) / (step * token[0]))
         self.page = max([*states, *(self.block * each for each in token)])
-        fewest, most = (pick(group.count for group in layers) for pick in (min, max))
+        if self.packed:
+            self.page = self.block * self._token(self.whole[0])
+        counts = [group.count for group in layers]
+        fewest, most = min(counts), max(counts)
         self.length = most if most < 1.5 * fewest else fewest
 
     @property
     def block_bytes(self) -> float:
         """A page of each layer of one group."""
-        return self.page * self.length
+        if not self.packed:
+            return self.page * self.length
+        whole = (group.count * group.token_bytes(self.size, self.hosts) for group in self.whole)
+        return self.block * sum(whole)
+
+    def groups(self, group: Layers) -> int:
+        """Blocks that hold a page of each of these layers."""
+        if not self.packed:
+            return math.ceil(group.count / self.length)
+        if group in self.whole:
+            return int(group is self.whole[0])
+        own = self.page if group.kind == "recurrent" else self.span(group) * self._token(group)
+        return math.ceil(group.count / max(1, self.block_bytes // own))
+
+    def state(self, group: Layers) -> float:
+        return group.state_page(self.hosts, self.drafted)
 
     def span(self, group: Layers) -> int:
         """Tokens in a page of these layers."""
+        if self.packed:
+            return group.block if group.kind == "sliding" and group.block else self.block
         own = self.block * self._token(group)
         return self.block * int(self.page // own) if self.page % own == 0 else self.block
 
     def _token(self, group: Layers) -> float:
-        return group.token_bytes(self.size, self.hosts)
+        """Bytes of a token, without an index beside K and V or a latent, which has own pages."""
+        found = group.token_bytes(self.size, self.hosts)
+        return found - group.index if found > group.index else found

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from lockstep.core.errors import LockstepError
 from lockstep.models import gguf
-from lockstep.models.architecture import Architecture, ArchitectureUnknown, experts, from_config
+from lockstep.models.architecture import Architecture, ArchitectureUnknown
+from lockstep.models.configuration import experts, from_config
 
 # A weight index names every tensor: about 127,000 lines for the largest in the catalogue.
 LARGEST_JSON = 64 * 2**20

@@ -18,6 +18,7 @@ EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_expe
 _UNREAD = (
     *("altup_num_inputs", "hidden_size_per_layer_input", "index_topk", "hc_mult"),
     *("block_configs", "linear_attn_config", "mamba_dt_rank", "is_encoder_decoder"),
+    *("attn_type_list", "zero_expert_num", "time_step_rank", "attention_hidden_size"),
 )
 # The MLP of these has no gate: one half, and its activation.
 _UNGATED = (

@@ -19,7 +19,7 @@ from lockstep.lock.moving import ModelWanted
 from lockstep.lock.pins import FilePin, ModelPin, is_inside
 from lockstep.lock.resolve.http import Answer, Network, ask, without_credentials
 from lockstep.models import gguf
-from lockstep.models.architecture import experts
+from lockstep.models.configuration import experts
 
 # A page holds 1000 files, the largest known repositories a few hundred.
 MOST_PAGES = 100

@@ -14,7 +14,7 @@ from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted, reci
 from lockstep.fit import catalogue
 from lockstep.fit.fit import OVERHEAD
 from lockstep.fit.fit import fit as fit_of
-from lockstep.models.architecture import from_config
+from lockstep.models.configuration import from_config
 from lockstep.models.known_models import Knowledge, Model
 from lockstep.onhost.core.config import Target
 from lockstep.recipes.sizing import Serving, read_back

@@ -13,7 +13,8 @@ from a_card import KNOWN, answer
 from lockstep.fit.advice import advice, what_holds
 from lockstep.fit.fit import Fit, fit
 from lockstep.fit.pages import sequence_bytes
-from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers, from_config
+from lockstep.models.architecture import Architecture, ArchitectureUnknown, Layers
+from lockstep.models.configuration import from_config
 from lockstep.models.known_models import GIB
 from lockstep.recipes import recipe_file
 from lockstep.recipes.sizing import Serving, serving
@@ -258,6 +259,7 @@ CONFIGS: dict[str, Any] = {
                 "linear_key_head_dim": 128,
                 "linear_num_key_heads": 16,
                 "linear_conv_kernel_dim": 4,
+                "mamba_ssm_dtype": "float32",
                 "num_experts": 256,
             }
         },
@@ -288,6 +290,8 @@ CONFIGS: dict[str, Any] = {
             "mamba_num_heads": 128,
             "mamba_head_dim": 64,
             "ssm_state_size": 128,
+            "n_groups": 8,
+            "conv_kernel": 4,
         },
         ((("recurrent", 2, 0, 0), ("full", 1, 2, 128)), None),
     ),

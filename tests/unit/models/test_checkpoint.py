@@ -29,6 +29,7 @@ CONFIG = {
         "linear_num_value_heads": 32,
         "linear_value_head_dim": 128,
         "linear_key_head_dim": 128,
+        "linear_num_key_heads": 16,
         "max_position_embeddings": 262144,
     },
 }

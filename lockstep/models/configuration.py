@@ -1,0 +1,593 @@
+"""The layers of a model, read from its own `config.json` or `params.json`, or a GGUF file's start.
+
+Read in the configurations of transformers 5.24.0 and in the models of vLLM 0.26.0 to 0.33.0,
+2026-11. A key that may change the cache and is not known here makes the shapes unknown, by name.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from lockstep.models.architecture import (
+    KV_ELEMENT_BYTES,
+    Architecture,
+    ArchitectureUnknown,
+    Layers,
+    is_sound,
+)
+from lockstep.models.cache_keys import PLACING, may_change_cache
+from lockstep.models.step import EXPERTS, step_of
+
+# Where a configuration of several parts keeps that of its language model.
+_PARTS = (
+    "thinker_config",
+    "text_config",
+    "llm_config",
+    "language_config",
+    "transformer_layer_config",
+)
+# Mistral's words in params.json -> those of a config.json (`_remap_general_mistral_args`).
+_MISTRAL = {
+    "dim": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "max_seq_len": "max_position_embeddings",
+}
+# What a class of transformers sets where a published configuration leaves it out. Gemma 3 12B says
+# neither its heads' size nor which layers see it all.
+_GEMMA: dict[str, Any] = {"num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256}
+_USUAL: dict[str, Mapping[str, Any]] = {
+    "llama": {"num_hidden_layers": 32, "num_attention_heads": 32, "hidden_size": 4096},
+    "mistral": {
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "hidden_size": 4096,
+    },
+    "gemma": {"head_dim": 256},
+    "gemma2": {"head_dim": 256, "sliding_window": 4096, "sliding_window_pattern": 2},
+    "gemma3_text": {
+        **_GEMMA,
+        "num_hidden_layers": 26,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 6,
+    },
+    "gemma3n_text": {
+        **_GEMMA,
+        "num_key_value_heads": 2,
+        "sliding_window": 512,
+        "sliding_window_pattern": 5,
+        "num_kv_shared_layers": 15,
+    },
+    "gemma4_text": {
+        **_GEMMA,
+        "global_head_dim": 512,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
+    },
+    "llama4_text": {
+        "num_hidden_layers": 48,
+        "num_attention_heads": 40,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "attention_chunk_size": 8192,
+        "no_rope_layer_interval": 4,
+    },
+    "cohere2": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "exaone4": {"sliding_window_pattern": 4},
+    "olmo3": {"sliding_window": 4096, "sliding_window_pattern": 4},
+    "gpt_oss": {"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
+    "jamba": {"attn_layer_period": 8, "attn_layer_offset": 4},
+    "falcon_h1": {"layer_types": "parallel"},
+    "qwen3_next": {"full_attention_interval": 4},
+}
+# Classes whose layers all keep the window that is stated, where nothing else is.
+_WINDOWED = ("mistral", "mixtral", "ministral", "phi3", "starcoder2", "transformer")
+_WORDS = {
+    "full_attention": "full",
+    "attention": "full",
+    "sliding_attention": "sliding",
+    "chunked_attention": "chunked",
+    "linear_attention": "linear",
+    "mamba": "linear",
+    "indexed_attention": "indexed",
+    "deepseek_sparse_attention": "indexed",
+    "qwen_sparse_attention": "indexed",
+    "minimax_m3_sparse": "selected",
+    "compressed_sparse_attention": "compressed 4",
+    "heavily_compressed_attention": "compressed 128",
+    "hybrid": "hybrid",
+    "hybrid_sliding": "hybrid sliding",
+    "conv": "conv",
+    "mlp": "none",
+    "moe": "none",
+}
+_LETTERS = {"*": "full", "M": "linear", "-": "none", "E": "none"}
+# Classes of before grouped-query attention, whose configurations do not name KV heads.
+_UNGROUPED = frozenset({
+    "RefinedWeb", "RefinedWebModel", "aquila", "baichuan", "biogpt", "bloom", "chatglm",
+    "codegen", "ctrl", "exaone", "falcon", "fuyu", "gpt2", "gpt_bigcode", "gpt_neox",
+    "gpt_neox_japanese", "gptj", "internlm", "jais", "llama", "mpt", "openai-gpt", "opt",
+    "orion", "persimmon", "qwen", "stablelm_epoch", "xverse",
+})  # fmt: skip
+# A model of words or pictures alone, which keeps nothing for a next token.
+_ENCODERS = re.compile(r"(?!.*decoder).*(bert|roberta|mpnet|electra|nomic)")
+_NO_TEXT = ("patch_size", "image_size", "num_mel_bins", "num_channels", "codebook_size")
+
+
+def experts(config: Mapping[str, Any]) -> Literal["none", "plain", "quantised"]:
+    """What a configuration says of a mixture of experts: that it is "none", or whether the weights
+    are stored "quantised" or "plain". Mistral's params.json has a mapping `moe`.
+    """
+    parts = [config, *(config.get(key) for key in ("text_config", "llm_config"))]
+    said = [part for part in parts if isinstance(part, Mapping)]
+    if not any(part.get(key) for part in said for key in (*EXPERTS, "moe")):
+        return "none"
+    stored = ("quantization_config", "quantization", "compression_config")
+    return "quantised" if any(part.get(key) for part in said for key in stored) else "plain"
+
+
+def from_config(config: Mapping[str, Any], source: str) -> Architecture:
+    """The architecture that a ``config.json`` or Mistral's ``params.json`` describes.
+
+    ArchitectureUnknown where a size that decides the cache is missing, or a key may change it that
+    is not known. An encoder has no layers that keep anything.
+    """
+    text = _language_model(config, source)
+    reader = _Config(text, source)
+    kept: Counter[Layers] = Counter()
+    if not reader.encodes():
+        for number, word in enumerate(reader.words()):
+            kept.update(reader.at(number).kept(word, number))
+        reader.refuse_others()
+    groups = tuple(replace(group, count=count) for group, count in kept.items())
+    if not all(is_sound(group) for group in groups) or not (groups or reader.encodes()):
+        raise ArchitectureUnknown("the configuration's sizes make no sense", where=source)
+    return Architecture(
+        _as_wide(groups) if str(text.get("model_type")).startswith("dots3") else groups,
+        reader.stated("max_position_embeddings", "model_max_length", "n_positions", "seq_length"),
+        reader.stated("num_attention_heads", "n_head"),
+        dense=not any(text.get(key) for key in (*EXPERTS, "moe")),
+        vocabulary=reader.stated("vocab_size"),
+        width=reader.stated("hidden_size", "n_embd"),
+        step=step_of(config, text),
+    )
+
+
+def _language_model(config: Mapping[str, Any], source: str) -> Mapping[str, Any]:
+    """The part of it that describes the language model, in the words of a config.json."""
+    for key in _PARTS:
+        if config.get(key):
+            if not isinstance(config[key], Mapping):
+                raise ArchitectureUnknown(f"{key} is not a mapping", where=source)
+            return _language_model(config[key], source)
+    named = {_MISTRAL.get(key, key): value for key, value in config.items()}
+    return {**_USUAL.get(str(config.get("model_type")), {}), **named}
+
+
+def _as_wide(groups: tuple[Layers, ...]) -> tuple[Layers, ...]:
+    """Latents all as wide as the widest: dots3 pads the rows of one cache to those of another."""
+    widest = max(group.latent for group in groups)
+    return tuple(replace(group, latent=widest) for group in groups)
+
+
+class _Config:
+    """Reads sizes out of one text configuration; a missing one is `ArchitectureUnknown`."""
+
+    def __init__(
+        self, config: Mapping[str, Any], source: str, read: set[str] | None = None
+    ) -> None:
+        self.config, self.source = config, source
+        self.read = set() if read is None else read
+
+    def get(self, key: str) -> Any:
+        self.read.add(key)
+        return self.config.get(key)
+
+    def stated(self, *keys: str) -> int | None:
+        """The first of these that is a size; None where none is."""
+        found = [self.get(key) for key in keys]
+        sizes = (each for each in found if isinstance(each, int) and not isinstance(each, bool))
+        return next((each for each in sizes if each > 0), None)
+
+    def size(self, *keys: str) -> int:
+        if (value := self.stated(*keys)) is not None:
+            return value
+        raise self.unknown(f"the configuration gives no {' or '.join(keys)}")
+
+    def unknown(self, what: str, found: str = "") -> ArchitectureUnknown:
+        return ArchitectureUnknown(
+            what,
+            where=self.source,
+            found=found,
+            remedy="Put the shapes into the catalogue, with their source.",
+        )
+
+    def at(self, number: int) -> _Config:
+        """The same for one layer, with what is stated for that one."""
+        own = (self.get("per_layer_config") or {}).get(f"{number:02d}") or {}
+        lists = {
+            key: value[number]
+            for key in ("num_key_value_heads", "num_attention_heads")
+            if isinstance(value := self.get(key), list) and number < len(value)
+        }
+        return (
+            _Config({**self.config, **lists, **own}, self.source, self.read)
+            if own or lists
+            else self
+        )
+
+    def encodes(self) -> bool:
+        """Whether it keeps nothing for a next token; unknown where it is no language model."""
+        kind = str(self.get("model_type"))
+        for key in _NO_TEXT:
+            if self.config.get(key) and not self.config.get("num_key_value_heads"):
+                raise self.unknown(f"no language model, by its {key}")
+        if not (
+            self.config.keys() & {"vocab_size", "num_key_value_heads", "kv_lora_rank"}
+            or kind in _USUAL
+        ):
+            raise self.unknown("no language model: the configuration gives no vocab_size")
+        if self.get("is_encoder_decoder"):
+            raise self.unknown("an encoder beside the decoder (is_encoder_decoder)")
+        reads_alone = "type_vocab_size" in self.config or _ENCODERS.match(kind)
+        return bool(reads_alone) and not self.get("is_decoder")
+
+    def refuse_others(self) -> None:
+        """ArchitectureUnknown for a key that may change the cache and was not read."""
+        for key, value in self.config.items():
+            stated = value and value != "auto" and key not in self.read
+            if stated and may_change_cache(key):
+                raise self.unknown(f"it is not known whether {key} changes the KV cache")
+
+    def words(self) -> Sequence[str]:
+        """One word per layer."""
+        pattern = self.get("hybrid_override_pattern")
+        if isinstance(pattern, str) and pattern:
+            return [self.word(letter, _LETTERS) for letter in pattern]
+        types = self.get("layer_types") or self.get("layers_block_type")
+        if types == "parallel":  # Falcon-H1: a state and attention in every layer
+            return ["hybrid"] * self.size("num_hidden_layers")
+        if isinstance(types, Sequence) and not isinstance(types, str):
+            self.read |= PLACING
+            given = len(types)
+            count = self.stated("num_hidden_layers", "n_layer") or given
+            if given < count:
+                raise self.unknown(f"layer_types names {given} of {count} layers")
+            return [self.word(word, _WORDS) for word in types[:count]]
+        count = self.size("num_hidden_layers", "n_layer", "num_layers")
+        return list(self.placed(count)) or ["full"] * count
+
+    def word(self, found: Any, known: Mapping[str, str]) -> str:
+        if not isinstance(found, str) or found not in known:
+            raise self.unknown("unknown layer type", str(found))
+        return known[found]
+
+    def placed(self, count: int) -> Iterator[str]:
+        """One word per layer by another rule than a list of words; nothing where there is none."""
+        numbers = range(count)
+        if ratios := self.get("compress_ratios"):
+            yield from (f"compressed {ratio}" for ratio in ratios[:count])
+        elif isinstance(sparse := self.get("sparse_attention_config"), Mapping):
+            often = sparse.get("sparse_attention_freq") or [1] * count
+            yield from ("selected" if each else "full" for each in often)
+        elif isinstance(linear := self.get("linear_attn_config"), Mapping):
+            # Kimi counts them from 1.
+            full = {each - 1 for each in linear.get("full_attn_layers") or ()}
+            states = {each - 1 for each in linear.get("kda_layers") or ()}
+            if full & states or full | states != set(numbers):
+                raise self.unknown("linear_attn_config does not name each layer once")
+            yield from ("full" if i in full else "linear" for i in numbers)
+        elif isinstance(kinds := self.get("attn_type_list"), list):
+            yield from ("full" if kind else "linear" for kind in kinds)
+        elif isinstance(kinds := self.get("hybrid_layer_pattern"), list):
+            yield from ("sliding" if kind else "full" for kind in kinds)
+        elif self.get("local_layer_ids") is not None:
+            near = set(self.get("local_layer_ids"))
+            yield from ("hybrid sliding" if i in near else "hybrid" for i in numbers)
+        elif isinstance(seeing := self.get("full_attn_idxs"), list):
+            yield from ("full" if i in seeing else "conv" for i in numbers)
+        elif "attn_layer_indices" in self.config:
+            seeing = self.get("attn_layer_indices") or []
+            yield from ("full" if i in seeing else "linear" for i in numbers)
+        elif self.get("mamba_d_state") and (period := self.stated("attn_layer_period")):
+            start = self.stated("attn_layer_offset") or 0
+            yield from ("full" if i % period == start else "linear" for i in numbers)
+        elif size := self.stated("layer_group_size"):
+            last = count // size * size
+            yield from ("full" if (i + 1) % size == 0 or i >= last else "linear" for i in numbers)
+        elif self.stated("linear_num_value_heads") and (
+            interval := self.stated("full_attention_interval")
+        ):
+            yield from ("linear" if (i + 1) % interval else "full" for i in numbers)
+        elif self.get("mamba_d_state") or self.get("state_size"):
+            if self.get("num_key_value_heads"):
+                raise self.unknown("the configuration does not say which layers are attention")
+            yield from ["linear"] * count
+        else:
+            yield from self.windows(count)
+
+    def windows(self, count: int) -> Iterator[str]:
+        """One word per layer of a model that keeps K and V in each; nothing without a window."""
+        numbers = range(count)
+        chunk = self.stated("attention_chunk_size")
+        roped = self.get("no_rope_layers") or [
+            (i + 1) % (self.stated("no_rope_layer_interval") or 4) for i in numbers
+        ]
+        pattern = self.get("sliding_window_pattern") or self.get("layer_switch")
+        window = self.get("sliding_window")
+        if chunk:
+            yield from ("chunked" if each else "full" for each in roped[:count])
+        elif self.config.get("use_sliding_window") is False or not window:
+            yield from self.indexed(count)
+        elif isinstance(window, list):  # Mistral's: one for each of some layers, repeated
+            yield from ("sliding" if window[i % len(window)] else "full" for i in numbers)
+        elif isinstance(pattern, str) and set(pattern) <= {"L", "G"}:
+            yield from ("full" if pattern[i % len(pattern)] == "G" else "sliding" for i in numbers)
+        elif isinstance(pattern, int) and pattern > 0:
+            yield from ("sliding" if (i + 1) % pattern else "full" for i in numbers)
+        elif self.config.get("use_sliding_window"):
+            first = self.stated("max_window_layers") or 0
+            yield from ("full" if i < first else "sliding" for i in numbers)
+        elif str(self.config.get("model_type")) in (*_WINDOWED, "None"):
+            yield from ["sliding"] * count
+        else:
+            raise self.unknown("sliding_window is stated, and not which layers have it")
+
+    def indexed(self, count: int) -> Iterator[str]:
+        if self.get("kv_lora_rank") and self.stated("index_topk"):
+            yield from ["indexed"] * count
+
+    def kept(self, word: str, number: int) -> list[Layers]:
+        """What one layer keeps, by its word; some keep two things."""
+        if word == "none" or (word != "linear" and self.borrows(number)):
+            return []
+        if word == "linear":
+            return [self.state(), *self.words_table(number)]
+        if word == "conv":
+            kernel = self.size("conv_L_cache")
+            return [
+                Layers("recurrent", 1, conv=self.size("conv_dim", "hidden_size"), kernel=kernel)
+            ]
+        if word.startswith("compressed"):
+            return self.compressed(word)
+        if word.startswith("hybrid"):
+            return self.both(word)
+        return [self.attention(word, number), *self.words_table(number)]
+
+    def borrows(self, number: int) -> bool:
+        """Whether it keeps nothing, as it reads what another layer keeps."""
+        sources, shared = self.get("kv_source_layers"), self.stated("num_kv_shared_layers") or 0
+        if isinstance(sources, list):
+            return bool(sources[number] != number)
+        return number >= self.size("num_hidden_layers", "n_layer") - shared if shared else False
+
+    def attention(self, word: str, number: int = 0) -> Layers:
+        """K and V, or a latent, with the index of sparse attention."""
+        window = 0
+        if word in ("sliding", "chunked"):
+            limits = self.get("sliding_window")
+            window = (
+                self.size("attention_chunk_size")
+                if word == "chunked"
+                else next(filter(None, limits))
+                if isinstance(limits, list)
+                else self.size("sliding_window", "sliding_window_size", "local_attention")
+            )
+        index, pool = self.index(word, number)
+        if self.get("kv_lora_rank"):
+            return self.latent(window, index, pool)
+        heads, width, value = self.heads(near=word == "sliding")
+        kind: Literal["full", "sliding"] = "sliding" if window else "full"
+        return Layers(
+            kind,
+            1,
+            kv_heads=heads,
+            head_dim=width,
+            value_dim=0 if value == width else value,
+            window=window,
+            index=index,
+            pool=pool,
+        )
+
+    def latent(self, window: int, index: float, pool: int) -> Layers:
+        if self.config.get("model_type") == "minicpm3":  # vLLM keeps its K and V
+            self.read |= {"head_dim", "v_head_dim", "num_key_value_heads"}
+            width = self.size("qk_nope_head_dim") + self.size("qk_rope_head_dim")
+            return Layers("full", 1, kv_heads=self.size("num_attention_heads"), head_dim=width)
+        self.read |= {"head_dim", "v_head_dim", "num_key_value_heads", "qk_nope_head_dim"}
+        if (turned := self.get("qk_rope_head_dim")) is None:
+            raise self.unknown("the configuration gives no qk_rope_head_dim")
+        latent = self.size("kv_lora_rank") + turned
+        return Layers(
+            "sliding" if window else "mla",
+            1,
+            window=window,
+            latent=latent,
+            index=index,
+            pool=pool,
+            block=128 if pool > 1 else 0,  # Glm5NextTailCache
+        )
+
+    def index(self, word: str, number: int) -> tuple[float, int]:
+        """Bytes per token of the keys by which sparse attention chooses, and tokens of each."""
+        if word == "selected":  # MiniMax-M3 keeps them in 16 bits
+            own = self.get("sparse_attention_config") or {}
+            return 2.0 * (own.get("sparse_index_dim") or self.size("index_head_dim")), 1
+        ratio = self.stated("indexer_compress_ratio")
+        if word in ("full", "indexed") and self.stated("indexer_n_heads") and ratio:
+            return 2 * self.size("indexer_head_dim") * self.size("indexer_kv_heads") / ratio, ratio
+        # Qwen 4's default configuration names such layers and gives them no index.
+        if word != "indexed" or not self.get("kv_lora_rank"):
+            return 0, 1
+        kinds = self.get("indexer_types")
+        if kinds is None and (
+            (self.stated("index_topk_freq") or 1) > 1 or self.get("index_topk_pattern")
+        ):
+            raise self.unknown("it is not known whether index_topk_freq changes the KV cache")
+        if kinds is not None and kinds[number] != "full":
+            return 0, 1
+        width, pool = self.size("index_head_dim"), self.stated("index_kpool") or 1
+        # One FP8 key per token, plus one float32 scale for each 128 elements.
+        return (width + 4 * math.ceil(width / 128)) / pool, pool
+
+    def heads(self, *, near: bool) -> tuple[int, int, int]:
+        """KV heads, and the elements of K and of V in each; `near`: of a sliding window."""
+        far = ("num_global_key_value_heads", "global_head_dim", "v_head_dim")
+        own = ("swa_num_key_value_heads", "swa_head_dim", "swa_v_head_dim")
+        for key in (*far, *own, "num_kv_heads", "new_decoder_architecture", "multi_query"):
+            self.get(key)
+        keys, width, value = own if near else far
+        heads = self.stated(keys, "num_key_value_heads", "n_head_kv", "multi_query_group_num")
+        if self.config.get("new_decoder_architecture"):
+            heads = self.size("num_kv_heads")
+        elif heads is None and self.config.get("multi_query"):
+            heads = 1
+        if heads is None:
+            kind = str(self.config.get("model_type"))
+            if not ("num_key_value_heads" in self.config or kind in _UNGROUPED):
+                raise self.unknown("the configuration gives no num_key_value_heads")
+            heads = self.size("num_attention_heads", "n_head")
+        wide = self.stated(
+            width, "head_dim", "attention_head_dim", "hidden_size_per_head", "kv_channels"
+        )
+        if wide is None:
+            wide = self.size("hidden_size", "n_embd") // self.size("num_attention_heads", "n_head")
+        return heads, wide, self.stated(value) or wide
+
+    def state(self) -> Layers:
+        """What a layer keeps of a whole sequence."""
+        if self.stated("linear_num_value_heads"):
+            return self._delta_net()
+        if (own := self.get("linear_attn_config")) or self.stated("linear_num_heads"):
+            return self._kimi(own or {})
+        if self.stated("mamba_d_state", "ssm_state_size", "state_size"):
+            return self._mamba()
+        if self.stated("block_size") or self.config.get("attn_type_list"):  # MiniMax-01's
+            heads = self.size("num_attention_heads")
+            width = self.stated("head_dim") or self.size("hidden_size") // heads
+            return Layers("recurrent", 1, state=heads * width**2, state_bytes=2)
+        raise self.unknown("the configuration gives no linear_num_value_heads")
+
+    def _delta_net(self) -> Layers:
+        heads, width = self.size("linear_num_value_heads"), self.size("linear_value_head_dim")
+        key, keys = self.size("linear_key_head_dim"), self.size("linear_num_key_heads")
+        return Layers(
+            "recurrent",
+            1,
+            state=heads * width * key,
+            state_bytes=self.state_bytes(2),
+            conv=2 * keys * key + heads * width,
+            kernel=self.stated("linear_conv_kernel_dim") or 4,
+        )
+
+    def _kimi(self, own: Mapping[str, Any]) -> Layers:
+        part = _Config(own, self.source)
+        heads = part.stated("num_heads") or self.size("linear_num_heads")
+        width = part.stated("head_dim") or self.size("linear_head_dim")
+        kernel = part.stated("short_conv_kernel_size")
+        return Layers(
+            "recurrent",
+            1,
+            state=heads * width**2,
+            conv=3 * heads * width,
+            kernel=kernel or self.stated("linear_conv_kernel_dim", "short_conv_kernel_size") or 4,
+        )
+
+    def _mamba(self) -> Layers:
+        self.read |= {"mamba_expand", "expand", "mamba_d_ssm", "attn_layer_period"}
+        state = self.size("mamba_d_state", "ssm_state_size", "state_size")
+        kernel = self.size("mamba_d_conv", "conv_kernel")
+        heads = self.stated("mamba_num_heads", "mamba_n_heads", "n_mamba_heads", "num_heads")
+        width = self.stated("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+        if heads and width is None and self.config.get("model_type") == "mamba2":
+            width = self.stated("head_dim")
+        wide = self.stated("mamba_expand", "expand") or 2
+        if heads and (width or self.get("mamba_d_head") == "auto"):  # Mamba-2
+            inner = self.stated("mamba_d_ssm") or heads * (
+                width or wide * self.size("hidden_size") // heads
+            )
+            groups = self.size("n_groups", "mamba_n_groups", "mamba_ngroups")
+            usual = 4 if str(self.config.get("model_type")).startswith("nemotron") else 2
+            usual = 4 if self.config.get("hybrid_override_pattern") else usual
+            return Layers(
+                "recurrent",
+                1,
+                state=inner * state,
+                state_bytes=self.state_bytes(usual),
+                conv=inner + 2 * groups * state,
+                kernel=kernel,
+            )
+        inner = wide * self.size("hidden_size")
+        return Layers(
+            "recurrent",
+            1,
+            state=inner * state,
+            state_bytes=self.state_bytes(2),
+            conv=inner,
+            kernel=kernel,
+        )
+
+    def state_bytes(self, usual: int) -> int:
+        """Bytes of an element of a state: as the configuration says, else as vLLM takes it."""
+        said = self.get("mamba_ssm_cache_dtype") or self.get("mamba_ssm_dtype")
+        return int(KV_ELEMENT_BYTES.get(str(said), usual)) if said else usual
+
+    def both(self, word: str) -> list[Layers]:
+        """A layer with attention and a state beside it."""
+        if self.stated("mamba_d_state"):
+            return [self._mamba(), self.attention("full")]
+        kernel = self.stated("sconv_kernel_size", "conv_kernel_size")
+        if not kernel or not self.stated("swa_head_dim"):
+            raise self.unknown("unknown layer type", "hybrid")
+        self.read |= {"number_of_conv_states", "sliding_window_size"}
+        kept = self.attention("sliding" if word.endswith("sliding") else "full")
+        # Inkling: four streams of a short convolution in one row per head, padded to a power of 2.
+        row = 2 * kept.head_dim + 2 * self.size("hidden_size") // kept.kv_heads
+        row = 1 << (row - 1).bit_length()
+        bytes_ = 2.0 * kept.kv_heads * row
+        return [kept, Layers("sliding", 1, window=kernel, index=bytes_, block=kernel)]
+
+    def compressed(self, word: str) -> list[Layers]:
+        """DeepSeek V4: a window, and one entry for some tokens with the state that makes it.
+
+        vLLM keeps 584 bytes an entry, in pages of a multiple of 576 (`fp8_ds_mla`).
+        """
+        if (self.size("head_dim"), self.size("qk_rope_head_dim")) != (512, 64):
+            raise self.unknown("compressed attention of other sizes than DeepSeek V4's")
+        self.read |= {"compress_rates", "num_key_value_heads", "v_head_dim", "o_lora_rank"}
+        window = self.size("sliding_window")
+        near = Layers("sliding", 1, window=window, index=_padded(64, 584), block=64)
+        ratio = int(word.rpartition(" ")[2])
+        if ratio <= 1:
+            return [near]
+        index = self.size("index_head_dim")
+        if ratio == 4:
+            entry = _padded(64, 584, 256) + _padded(64, index + index // 128 * 4, 256)
+            state = _padded(4, 4 * 4 * 512) + _padded(4, 4 * 4 * index)
+            made = Layers("sliding", 1, window=8, index=state, block=4)
+        elif ratio == 128:
+            entry = _padded(2, 584, 256)
+            made = Layers("sliding", 1, window=128, index=_padded(8, 2 * 4 * 512), block=8)
+        else:
+            raise self.unknown("unknown layer type", f"compress_ratios {ratio}")
+        return [near, Layers("mla", 1, index=entry, block=256), made]
+
+    def words_table(self, number: int) -> list[Layers]:
+        """The convolution beside a table of word groups: Qwen 4, whose layers count from 1."""
+        if number + 1 not in (self.get("ple_layer_ids") or ()):
+            return []
+        width = self.size("hidden_size") * self.size("hc_count")
+        seen = (self.size("ple_conv_kernel_size") - 1) * self.size("ngram_size")
+        return [Layers("recurrent", 1, conv=width, kernel=seen + 1)]
+
+
+def _padded(entries: int, size: int, tokens: int = 0) -> float:
+    """Bytes per token of a page with some entries, padded to a multiple of 576 bytes."""
+    return math.ceil(entries * size / 576) * 576 / (tokens or entries)
