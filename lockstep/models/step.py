@@ -20,6 +20,8 @@ _UNREAD = (
     *("block_configs", "linear_attn_config", "mamba_dt_rank", "is_encoder_decoder"),
     *("attn_type_list", "zero_expert_num", "time_step_rank", "attention_hidden_size"),
 )
+# Layers with a state, of which two kinds were read.
+_RECURRENT = {"linear_attention", "mamba"}
 # The MLP of these has no gate: one half, and its activation.
 _UNGATED = (
     *("bert", "roberta", "xlm-roberta", "gpt2", "gpt_bigcode", "gpt_neox", "starcoder2", "opt"),
@@ -76,7 +78,8 @@ class Step:
 def step_of(config: Mapping[str, Any], text: Mapping[str, Any]) -> Step | None:
     """The step of a ``config.json``, and of its part for text; None where it is not known."""
     read = _Sizes(text).stated
-    width, between = read("hidden_size", "d_model"), read("intermediate_size", "ffn_dim", "n_inner")
+    width = read("hidden_size", "d_model")
+    between = read("intermediate_size", "ffn_dim", "n_inner", "moe_intermediate_size")
     if not width or not between or any(text.get(key) for key in _UNREAD):
         return None
     kind = str(text.get("model_type") or config.get("model_type") or "")
@@ -96,10 +99,11 @@ def step_of(config: Mapping[str, Any], text: Mapping[str, Any]) -> Step | None:
             return None
     mlp = halves * between
     queries, points = _attention(read, kind, width)
-    points += [
-        (mlp + (5 if kind in _FIVE else 3) * width, mlp + queries + 2 * width),
-        *_mixers(read, mlp, width),
-    ]
+    points.append((mlp + (5 if kind in _FIVE else 3) * width, mlp + queries + 2 * width))
+    mixers = _mixers(read, mlp, width)
+    if not mixers and _RECURRENT.intersection(text.get("layer_types") or ()):
+        return None
+    points += mixers
     eager, compiled = (max(sums) for sums in zip(*points, strict=True))
     unpacked, beside = _latent(read, width)
     patches, patch, sight = _pictures(config.get("vision_config"))

@@ -20,6 +20,7 @@ PLAIN = {"hidden_size": 64, "intermediate_size": 128}
         {"index_topk": 2048},
         {"mamba_dt_rank": 8},
         {"num_experts": 8},
+        {"layer_types": ["linear_attention", "full_attention"]},
     ],
 )
 def test_a_size_or_a_layer_that_was_not_read_gives_no_step(sizes: dict[str, Any]) -> None:
