@@ -68,7 +68,13 @@ def _count(some: int | None, of: int | None) -> str:
 
 def _cache(shapes: Architecture) -> list[tuple[str, str]]:
     lines = [("KV cache", f"{shapes.kv_bytes_per_token():.0f} bytes per token at 2 bytes each")]
-    fixed = sum(group.bytes_for(0, 0) for group in shapes.layers)
+    if not shapes.layers:
+        lines = [("KV cache", "none: an encoder")]
+    windows = [group for group in shapes.layers if group.kind == "sliding"]
+    if windows:
+        full = sum(group.bytes_for(group.window, 2) for group in windows)
+        lines.append(("windows", f"{full / 2**20:.0f} MiB per sequence, all of them full"))
+    fixed = sum(group.state_page(1) * group.count for group in shapes.layers)
     if fixed:
         lines.append(("state", f"{fixed / 2**20:.0f} MiB per sequence"))
     if shapes.context:

@@ -128,7 +128,6 @@ def prepare(
         total=total or knowledge.hardware[machine].gib("memory_total_gib"),
         said=floors,
         published=None,
-        experts=recipe.lockstep.moe,
     )
 
     def answer(asked: Serving | None) -> Fit:
@@ -146,12 +145,15 @@ def model_of(recipe: Recipe, knowledge: Knowledge) -> Model:
     """Its checkpoint: what the catalogue knows, else what the recipe itself states."""
     model, own = knowledge.model(recipe.model), recipe.lockstep.checkpoint or Model("")
     stated = str(recipe.metadata.get("quantization") or "")
+    shapes = model.architecture or own.architecture or stated_architecture(recipe)
+    if shapes and recipe.lockstep.moe is False:
+        shapes = replace(shapes, dense=True)
     return Model(
         model.id,
         family=model.family or own.family,
         weights_gb=model.weights_gb or own.weights_gb or stated_weights(recipe),
         mtp_gb=model.mtp_gb or own.mtp_gb,
-        architecture=model.architecture or own.architecture or stated_architecture(recipe),
+        architecture=shapes,
         quantisation=model.quantisation or own.quantisation or stated,
         vision=own.vision if model.vision is None else model.vision,
         token_gb=model.token_gb or own.token_gb,
@@ -170,7 +172,6 @@ class _Case:
     total: float
     said: Floors
     published: float | None
-    experts: bool | None
 
     def answer(self) -> Fit:
         unknown = self.unknowns()
@@ -314,10 +315,8 @@ class _Case:
         The second model runner takes more before 0.30, whose profile sees no graphs, and still more
         with pictures.
         """
-        shapes = self.shapes or Architecture(())
-        if shapes.step is None and self.experts is False:
-            shapes = replace(shapes, dense=True)
-        second = profile.runners(shapes, self.asked) == (2,) and profile.blind(self.asked)
+        runners = profile.runners(self.shapes or Architecture(()), self.asked)
+        second = runners == (2,) and profile.blind(self.asked)
         way = ("sees" if self.model.vision else "second") if second else ""
         return self.machine.beyond_gib(self.engine.name, way)
 
@@ -332,8 +331,18 @@ class _Case:
         for name, model in (("weights", self.model), ("draft", self.draft)):
             size = model.weights_gib(head=self.own_head) if model else None
             if model and model.weights_gb and size:
+                size *= self.loaded(model)
                 terms.append(Term(name, size / self.asked.shares, model.weights_gb.source))
         return terms
+
+    def loaded(self, model: Model) -> float:
+        """How much of its stored weights the engine holds: half of those in float32.
+
+        vLLM 0.26 and 0.33 and SGLang 0.5.23 load them in 16 bits unless `--dtype float32` is given
+        (`_get_and_verify_dtype`; bge-m3 took 1.06 GiB of 2.12 on an H100, 2026-11-25).
+        """
+        stored = str(model.quantisation or "").lower() in ("float32", "fp32")
+        return 0.5 if stored and self.asked.dtype not in ("float32", "float") else 1.0
 
     def host_memory(self) -> list[Term]:
         """What its flags and variables ask to keep there, which is the same memory."""

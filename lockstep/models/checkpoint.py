@@ -187,7 +187,7 @@ def _shapes(config: Mapping[str, Any] | None, model: str) -> tuple[Architecture 
     try:
         return from_config(config, f"configuration of {model}"), None
     except ArchitectureUnknown as fault:
-        return None, fault.what
+        return None, f"{fault.what}: {fault.found}" if fault.found else fault.what
 
 
 def _quantisation(

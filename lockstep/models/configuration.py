@@ -23,6 +23,7 @@ from lockstep.models.architecture import (
 from lockstep.models.cache_keys import PLACING, may_change_cache
 from lockstep.models.step import EXPERTS, step_of
 
+_SENSELESS = "the configuration's sizes make no sense"
 # Where a configuration of several parts keeps that of its language model.
 _PARTS = (
     "thinker_config",
@@ -88,7 +89,7 @@ _USUAL: dict[str, Mapping[str, Any]] = {
     "qwen3_next": {"full_attention_interval": 4},
 }
 # Classes whose layers all keep the window that is stated, where nothing else is.
-_WINDOWED = ("mistral", "mixtral", "ministral", "phi3", "starcoder2", "transformer")
+_WINDOWED = ("mistral", "mixtral", "ministral", "phi3", "starcoder2", "voxtral_realtime_text")
 _WORDS = {
     "full_attention": "full",
     "attention": "full",
@@ -113,8 +114,8 @@ _LETTERS = {"*": "full", "M": "linear", "-": "none", "E": "none"}
 _UNGROUPED = frozenset({
     "RefinedWeb", "RefinedWebModel", "aquila", "baichuan", "biogpt", "bloom", "chatglm",
     "codegen", "ctrl", "exaone", "falcon", "fuyu", "gpt2", "gpt_bigcode", "gpt_neox",
-    "gpt_neox_japanese", "gptj", "internlm", "jais", "llama", "mpt", "openai-gpt", "opt",
-    "orion", "persimmon", "qwen", "stablelm_epoch", "xverse",
+    "gpt_neox_japanese", "gptj", "hrm_text", "internlm", "jais", "llama", "mpt", "openai-gpt",
+    "opt", "orion", "persimmon", "qwen", "stablelm_epoch", "xverse",
 })  # fmt: skip
 # A model of words or pictures alone, which keeps nothing for a next token.
 _ENCODERS = re.compile(r"(?!.*decoder).*(bert|roberta|mpnet|electra|nomic)")
@@ -142,13 +143,17 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     text = _language_model(config, source)
     reader = _Config(text, source)
     kept: Counter[Layers] = Counter()
-    if not reader.encodes():
-        for number, word in enumerate(reader.words()):
-            kept.update(reader.at(number).kept(word, number))
-        reader.refuse_others()
+    try:
+        if not reader.encodes():
+            for number, word in enumerate(reader.words()):
+                kept.update(reader.at(number).kept(word, number))
+            reader.refuse_others()
+    # A list that is too short, words where sizes stand: of no engine's making.
+    except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as fault:
+        raise ArchitectureUnknown(_SENSELESS, where=source, found=str(fault)) from fault
     groups = tuple(replace(group, count=count) for group, count in kept.items())
     if not all(is_sound(group) for group in groups) or not (groups or reader.encodes()):
-        raise ArchitectureUnknown("the configuration's sizes make no sense", where=source)
+        raise ArchitectureUnknown(_SENSELESS, where=source)
     return Architecture(
         _as_wide(groups) if str(text.get("model_type")).startswith("dots3") else groups,
         reader.stated("max_position_embeddings", "model_max_length", "n_positions", "seq_length"),
@@ -241,10 +246,15 @@ class _Config:
 
     def refuse_others(self) -> None:
         """ArchitectureUnknown for a key that may change the cache and was not read."""
-        for key, value in self.config.items():
-            stated = value and value != "auto" and key not in self.read
-            if stated and may_change_cache(key):
-                raise self.unknown(f"it is not known whether {key} changes the KV cache")
+        others = sorted(
+            key
+            for key, value in self.config.items()
+            if value and value != "auto" and key not in self.read and may_change_cache(key)
+        )
+        if others:
+            raise self.unknown(
+                f"{', '.join(others)} may change the KV cache, and it is not known how"
+            )
 
     def words(self) -> Sequence[str]:
         """One word per layer."""
@@ -256,13 +266,20 @@ class _Config:
             return ["hybrid"] * self.size("num_hidden_layers")
         if isinstance(types, Sequence) and not isinstance(types, str):
             self.read |= PLACING
+            if str(self.config.get("model_type")).startswith("minimax_m3"):
+                self.read.add("index_head_dim")  # of those layers alone that choose
             given = len(types)
             count = self.stated("num_hidden_layers", "n_layer") or given
             if given < count:
                 raise self.unknown(f"layer_types names {given} of {count} layers")
             return [self.word(word, _WORDS) for word in types[:count]]
-        count = self.size("num_hidden_layers", "n_layer", "num_layers")
-        return list(self.placed(count)) or ["full"] * count
+        if str(self.config.get("model_type")).startswith("longcat"):  # attention twice in each
+            return ["full"] * 2 * self.size("num_layers")
+        count = self.size("num_hidden_layers", "n_layer")
+        if placed := list(self.placed(count)):
+            self.read |= PLACING
+            return placed
+        return list(self.windows(count)) or ["full"] * count
 
     def word(self, found: Any, known: Mapping[str, str]) -> str:
         if not isinstance(found, str) or found not in known:
@@ -310,8 +327,6 @@ class _Config:
             if self.get("num_key_value_heads"):
                 raise self.unknown("the configuration does not say which layers are attention")
             yield from ["linear"] * count
-        else:
-            yield from self.windows(count)
 
     def windows(self, count: int) -> Iterator[str]:
         """One word per layer of a model that keeps K and V in each; nothing without a window."""
@@ -320,7 +335,8 @@ class _Config:
         roped = self.get("no_rope_layers") or [
             (i + 1) % (self.stated("no_rope_layer_interval") or 4) for i in numbers
         ]
-        pattern = self.get("sliding_window_pattern") or self.get("layer_switch")
+        usual = self.get("sliding_window_pattern")
+        pattern = self.stated("layer_switch") or usual
         window = self.get("sliding_window")
         if chunk:
             yield from ("chunked" if each else "full" for each in roped[:count])
@@ -363,6 +379,8 @@ class _Config:
 
     def borrows(self, number: int) -> bool:
         """Whether it keeps nothing, as it reads what another layer keeps."""
+        if not self.config.get("use_cla"):
+            self.read.add("cla_share_factor")
         sources, shared = self.get("kv_source_layers"), self.stated("num_kv_shared_layers") or 0
         if isinstance(sources, list):
             return bool(sources[number] != number)
@@ -370,16 +388,7 @@ class _Config:
 
     def attention(self, word: str, number: int = 0) -> Layers:
         """K and V, or a latent, with the index of sparse attention."""
-        window = 0
-        if word in ("sliding", "chunked"):
-            limits = self.get("sliding_window")
-            window = (
-                self.size("attention_chunk_size")
-                if word == "chunked"
-                else next(filter(None, limits))
-                if isinstance(limits, list)
-                else self.size("sliding_window", "sliding_window_size", "local_attention")
-            )
+        window = self.window(word) if word in ("sliding", "chunked") else 0
         index, pool = self.index(word, number)
         if self.get("kv_lora_rank"):
             return self.latent(window, index, pool)
@@ -395,6 +404,15 @@ class _Config:
             index=index,
             pool=pool,
         )
+
+    def window(self, word: str) -> int:
+        """Tokens that it sees at most."""
+        if word == "chunked":
+            return self.size("attention_chunk_size")
+        if isinstance(limits := self.get("sliding_window"), list):
+            widest: int = max(filter(None, limits))
+            return widest
+        return self.size("sliding_window", "sliding_window_size", "local_attention")
 
     def latent(self, window: int, index: float, pool: int) -> Layers:
         if self.config.get("model_type") == "minicpm3":  # vLLM keeps its K and V
@@ -430,7 +448,7 @@ class _Config:
         if kinds is None and (
             (self.stated("index_topk_freq") or 1) > 1 or self.get("index_topk_pattern")
         ):
-            raise self.unknown("it is not known whether index_topk_freq changes the KV cache")
+            raise self.unknown("index_topk_freq may change the KV cache, and it is not known how")
         if kinds is not None and kinds[number] != "full":
             return 0, 1
         width, pool = self.size("index_head_dim"), self.stated("index_kpool") or 1
@@ -451,7 +469,9 @@ class _Config:
             heads = 1
         if heads is None:
             kind = str(self.config.get("model_type"))
-            if not ("num_key_value_heads" in self.config or kind in _UNGROUPED):
+            # A GGUF file names no class; llama.cpp takes as many KV heads as heads.
+            grouped = "model_type" in self.config and kind not in _UNGROUPED
+            if grouped and "num_key_value_heads" not in self.config:
                 raise self.unknown("the configuration gives no num_key_value_heads")
             heads = self.size("num_attention_heads", "n_head")
         wide = self.stated(
@@ -459,7 +479,7 @@ class _Config:
         )
         if wide is None:
             wide = self.size("hidden_size", "n_embd") // self.size("num_attention_heads", "n_head")
-        return heads, wide, self.stated(value) or wide
+        return heads, wide, self.stated(value, "v_head_dim") or wide
 
     def state(self) -> Layers:
         """What a layer keeps of a whole sequence."""

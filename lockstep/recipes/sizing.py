@@ -21,6 +21,7 @@ class Serving:
 
     Attributes:
         utilization: Share of the machine's memory for the engine (0 to 1).
+        dtype: Type that the weights are loaded in ("auto": 16 bits where they are stored in 32).
         context: Longest sequence, tokens.
         sequences: Most sequences at a time.
         kv_dtype: Type of the KV cache ("auto": the model's own, 2 bytes).
@@ -43,6 +44,7 @@ class Serving:
     """
 
     utilization: float | None = None
+    dtype: str = "auto"
     context: int | None = None
     sequences: int | None = None
     kv_dtype: str = "auto"
@@ -88,6 +90,7 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
     kv_bytes = said.number("kv_cache_memory_bytes")
     return Serving(
         utilization=said.share("gpu_memory_utilization"),
+        dtype=said.value("dtype") or "auto",
         context=said.whole("max_model_len"),
         sequences=said.whole("max_num_seqs"),
         kv_dtype=said.value("kv_cache_dtype") or "auto",

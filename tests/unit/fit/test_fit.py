@@ -214,6 +214,24 @@ def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stored", "words", "loaded"),
+    [
+        ("float32", "", 1.06),  # vLLM 0.26 on an H100, 2026-11-25
+        ("float32", "--dtype float32", 2.12),
+        ("bfloat16", "", 2.12),
+    ],
+)
+def test_weights_stored_in_32_bits_are_loaded_in_16(stored: str, words: str, loaded: float) -> None:
+    size = "{value: 2.2714, source: s, date: 2026-11-25, kind: quoted}"
+    recipe = recipe_file.parse(
+        f"model: BAAI/bge-m3\ncommand: vllm serve {{model}} --runner pooling {words}\n"
+        f"lockstep: {{checkpoint: {{quantisation: {stored}, weights_gb: {size}}}}}",
+        Path("x.yaml"),
+    )
+    assert fit(recipe, KNOWN.knowledge).terms[0].gib == pytest.approx(loaded, rel=0.005)
+
+
+@pytest.mark.parametrize(
     ("model", "per_token", "state"),
     [
         ("Qwen/Qwen3.6-35B-A3B", 20480, 64389120),

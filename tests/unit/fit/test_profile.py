@@ -187,7 +187,7 @@ def test_what_is_taken_beyond_the_share() -> None:
     """Of the second runner more, of one that sees pictures still more; a recipe may say dense."""
 
     def beyond(vision: bool = False, release: str = "0.26.0", **said: object) -> float:
-        shapes = None if said else DENSE
+        shapes = replace(DENSE, step=None, dense=False) if said else DENSE
         size = replace(CARD.memory_total_gib, value=16, unit="GB")
         model = Model("a/b", weights_gb=size, architecture=shapes, vision=vision)
         asked = Serving(utilization=0.5, context=8192, release=release)

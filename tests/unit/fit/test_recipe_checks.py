@@ -120,16 +120,20 @@ def test_a_kind_of_model_that_the_command_does_not_bear_out(
 
 
 @pytest.mark.parametrize(
-    ("share", "words", "verdict"),
+    ("share", "words", "moe", "verdict"),
     [
         # A share that is usual for such a model beside a larger one.
-        (0.05, "--runner pooling", "tight"),
-        (0.3, "--runner pooling", "fits"),
+        (0.05, "--runner pooling", None, "tight"),
+        # One that answers: what it holds beside them is not known.
+        (0.05, "", None, "tight"),
+        (0.3, "--runner pooling", None, "fits"),
         # Its weights are larger.
-        (0.005, "--runner pooling", "does not fit"),
+        (0.005, "--runner pooling", None, "does not fit"),
     ],
 )
-def test_a_small_encoder_fits_into_a_small_share(share: float, words: str, verdict: str) -> None:
+def test_a_small_encoder_fits_into_a_small_share(
+    share: float, words: str, moe: bool | None, verdict: str
+) -> None:
     recipe = changed(
         parse(POOLING.format(model="BAAI/bge-m3", words=words, more="")),
         gpu_memory_utilization=share,
@@ -137,6 +141,7 @@ def test_a_small_encoder_fits_into_a_small_share(share: float, words: str, verdi
     )
     recipe = replace(
         recipe,
+        lockstep=replace(recipe.lockstep, moe=moe),
         command=f"{recipe.command} --gpu-memory-utilization {share} --max-model-len 8192",
         metadata={
             **{"model_params": "0.57B", "quant_bits": 16},

@@ -140,6 +140,32 @@ def test_the_command_says_that_a_vision_config_is_boilerplate(tmp_path: Path) ->
     assert (result.exit_code, "Traceback" in result.output) == (2, False)
 
 
+@pytest.mark.parametrize(
+    ("name", "config", "shown"),
+    [
+        (
+            "params.json",
+            {"dim": 4096, "n_layers": 4, "n_heads": 32, "n_kv_heads": 8, "vocab_size": 1}
+            | {"sliding_window": [None, 1024, 1024, 1024]},
+            ["4096 bytes per token", "12 MiB per sequence, all of them full"],
+        ),
+        ("config.json", {**CONFIG, "vision_config": None}, ["20480 bytes", "31 MiB per sequence"]),
+        ("config.json", {"model_type": "bert", "type_vocab_size": 2, "vocab_size": 9}, ["none"]),
+        (
+            "config.json",
+            {**CONFIG, "text_config": {**CONFIG["text_config"], "swa_share": 2}},  # type: ignore[dict-item]
+            ["unknown: swa_share may change the KV cache"],
+        ),
+    ],
+)
+def test_the_command_shows_what_the_layers_keep(
+    tmp_path: Path, name: str, config: dict[str, Any], shown: list[str]
+) -> None:
+    content = {name: json.dumps(config).encode()}
+    said = CliRunner().invoke(main, ["model", "inspect", folder(tmp_path, content)]).output
+    assert [part for part in shown if part not in said] == []
+
+
 def test_the_same_weights_in_two_formats_count_once(tmp_path: Path) -> None:
     content = {**files(BLIND), "consolidated.safetensors": b"w" * 1500, "pytorch_model.bin": b"w"}
     assert inspect(folder(tmp_path, content)).weight_bytes == 1500
