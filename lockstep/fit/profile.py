@@ -3,7 +3,7 @@
 Before it shares out a KV cache it runs one full step with all sequences, and keeps back the peak of
 that run: the largest of a few sums, each of one part of the run. They were read off the allocations
 at that peak and in the code of vLLM 0.26.0, on one H200, 2026-11-28; which runner a newer version
-takes, in the code of 0.27.1 to 0.33.0. docs/evidence/cuda.md has the starts. What is said to be
+takes, in the code of 0.22.1 to 0.33.0. docs/evidence/cuda.md has the starts. What is said to be
 fitted holds for the kinds of model that were started. There is no answer for others.
 """
 
@@ -54,8 +54,9 @@ def overhead_gib(
 def runners(shapes: Architecture, asked: Serving) -> tuple[int, ...]:
     """vLLM's model runners that may serve it: the first, the second, or both where not known.
 
-    Read in `VllmConfig.use_v2_model_runner`: from 0.29 on all but n-grams have the second; before,
-    hybrids and mixtures have the first, but for a few (`Step.second`), and what samples no token.
+    Read in `VllmConfig.use_v2_model_runner`: from 0.29 on all but n-grams have the second; from
+    0.25 on hybrids and mixtures have the first, but for a few (`Step.second`), and what samples no
+    token; before, few models have the second, by their names.
     """
     if asked.runner:
         return (asked.runner,)
@@ -66,7 +67,9 @@ def runners(shapes: Architecture, asked: Serving) -> tuple[int, ...]:
     old = 2 if asked.kind == "chat" and not hybrid and (shapes.dense or chosen) else 1
     if asked.release is None:
         return (old,) if old == 2 else (1, 2)
-    return (2,) if Version(asked.release) >= Version("0.29") else (old,)
+    if _since(asked, "0.29"):
+        return (2,)
+    return (old,) if old == 1 or _since(asked, "0.25") else (1, 2)
 
 
 def blind(asked: Serving) -> bool:

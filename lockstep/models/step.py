@@ -54,7 +54,7 @@ class Step:
         unpacked: Of MLA, for each token of the context that is unpacked at once.
         beside: Of MLA, for each token of the step, while that is unpacked and layers are compiled.
         capped: Whether logits are soft-capped, which takes a copy of them.
-        second: Whether vLLM 0.26 to 0.28 give it their second runner though it has experts.
+        second: Whether vLLM 0.25 to 0.28 give it their second runner though it has experts.
         patches: Of pictures, for each token that they become; 0 where the encoder was not read.
         patch: Elements of a patch that are kept while the language model takes its step.
         sight: Elements of a patch at the widest point of the encoder.

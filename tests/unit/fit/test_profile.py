@@ -127,6 +127,8 @@ GRANITE = shapes_of("granite-3.1-3b-a800m")
     ("shapes", "asked", "runners"),
     [
         (DENSE, {}, (2,)),
+        (DENSE, {"release": "0.25.1"}, (2,)),
+        (DENSE, {"release": "0.24.0"}, (1, 2)),
         (DENSE, {"kind": "embed", "release": "0.26.0"}, (1,)),
         (DENSE, {"kind": "embed", "release": "0.29.0"}, (2,)),
         (DENSE, {"speculative": "ngram", "release": "0.33.0"}, (1,)),
