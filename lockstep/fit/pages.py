@@ -4,10 +4,10 @@ Layers of one shape are split into groups of equal length. A block belongs to on
 page of each of its layers. A recurrent state takes a whole page, so the pages of a hybrid model
 grow until the state fits, and what they have left over stays empty.
 
-Read in vLLM 0.26.0 and 0.32.0, 2026-11: `Platform._align_hybrid_block_size`,
-`unify_kv_cache_spec_page_size`, `_get_kv_cache_groups_uniform_page_size` and the specs'
-`max_memory_usage_bytes`. The functions of 0.26.0, called without a GPU, gave the same blocks for
-every start in ``docs/evidence/fit.md``.
+Read in vLLM 0.26.0, 0.32.0 and 0.33.0, 2026-11: `Platform._align_hybrid_block_size`,
+`unify_kv_cache_spec_page_size`, `_get_kv_cache_groups_uniform_page_size`,
+`_get_packed_kv_cache_groups` and the specs' `max_memory_usage_bytes`. The functions of 0.26.0 and
+0.32.0, called without a GPU, gave the same blocks for every start in ``docs/evidence/fit.md``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,13 @@ _BATCHES = 2
 
 
 def with_head(layers: Sequence[Layers]) -> list[Layers]:
-    """The layers, and the one that a multi-token-prediction head adds to those that see it all."""
-    seeing = next((group for group in layers if group.kind in ("full", "mla")), None)
+    """The layers, and the one that a multi-token-prediction head adds to those that see it all.
+
+    Where those keep entries for several tokens, the head sees a window alone.
+    """
+    seeing = next((group for group in layers if group.kind != "recurrent"), None)
+    whole = (group for group in layers if group.kind in ("full", "mla"))
+    seeing = next((group for group in whole if group.kv_heads or group.latent), seeing)
     return [replace(group, count=group.count + 1) if group is seeing else group for group in layers]
 
 

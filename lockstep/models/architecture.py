@@ -22,6 +22,9 @@ KV_ELEMENT_BYTES: dict[str, float] = {
     **dict.fromkeys(("fp8", "fp8_e4m3", "fp8_e5m2", "int8"), 1),
     "nvfp4": 0.5625,
 }
+# Bytes per token of a latent in FP8 beside an index: 512 elements, their scales and 64 elements of
+# 16 bits (`fp8_ds_mla` of vLLM 0.33.0). On a Spark it is kept so without an FP8 cache, too.
+SPARSE_LATENT = 656
 
 
 class ArchitectureUnknown(LockstepError):
@@ -80,8 +83,11 @@ class Layers:
         on each.
         """
         wide = self.head_dim + (self.value_dim or self.head_dim)
-        elements = math.ceil(self.kv_heads / tensor_parallel) * wide + self.latent
-        return elements * element_bytes + self.index
+        heads = math.ceil(self.kv_heads / tensor_parallel) * wide * element_bytes
+        latent = self.latent * element_bytes
+        if self.kind == "mla" and self.index and latent and element_bytes <= 1:
+            latent = max(latent, SPARSE_LATENT)
+        return heads + latent + self.index
 
     def state_page(self, tensor_parallel: int, drafted: int = 0) -> float:
         """Bytes of one layer's state, and of the earlier positions that its convolution sees.

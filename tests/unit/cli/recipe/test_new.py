@@ -331,7 +331,9 @@ def test_unknown_shapes_are_said_with_what_to_do(hub: Hub) -> None:
     hub.add("org/Strange", config, {"model.safetensors": 2 * GB})
     said = run("new", "org/Strange")
     recipe = written("strange")
-    assert "unknown: the memory of a context (unknown layer type). Set max_model_len" in said
+    assert (
+        "unknown: the memory of a context (unknown layer type: stripes). Set max_model_len" in said
+    )
     assert "max_model_len" not in recipe.defaults
     # As much as the memory gate admits of so little that is known.
     assert recipe.defaults["gpu_memory_utilization"] == 0.85
