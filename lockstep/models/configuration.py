@@ -85,6 +85,7 @@ _USUAL: dict[str, Mapping[str, Any]] = {
     "olmo3": {"sliding_window": 4096, "sliding_window_pattern": 4},
     "gpt_oss": {"head_dim": 64, "sliding_window": 128, "sliding_window_pattern": 2},
     "jamba": {"attn_layer_period": 8, "attn_layer_offset": 4},
+    "nemotron_h": {"n_groups": 8, "conv_kernel": 4},
     "falcon_h1": {"layer_types": "parallel"},
     "qwen3_next": {"full_attention_interval": 4},
 }

@@ -239,7 +239,7 @@ def test_weights_stored_in_32_bits_are_loaded_in_16(stored: str, words: str, loa
         (MISTRAL, 23040, 0),
         ("zai-org/GLM-5.1-FP8", 89856 + 78 * 132, 0),
         ("RedHatAI/gemma-4-26B-A4B-it-FP8-dynamic", 20480, 0),
-        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 8192, 167772160),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 8192, 167772160 + 40 * 10240 * 3 * 2),
         ("openai/gpt-oss-120b", 36864, 0),
     ],
 )
