@@ -58,6 +58,9 @@ _USUAL: dict[str, Mapping[str, Any]] = {
         "num_hidden_layers": 26,
         "sliding_window": 4096,
         "sliding_window_pattern": 6,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "rope_local_base_freq": 10000.0,
     },
     "gemma3n_text": {
         **_GEMMA,
@@ -71,6 +74,7 @@ _USUAL: dict[str, Mapping[str, Any]] = {
         "global_head_dim": 512,
         "sliding_window": 512,
         "sliding_window_pattern": 6,
+        "hidden_size_per_layer_input": 256,
     },
     "llama4_text": {
         "num_hidden_layers": 48,

@@ -13,6 +13,7 @@ from a_card import CARD, KNOWN, dense
 from lockstep.fit import profile
 from lockstep.fit.fit import OVERHEAD, fit
 from lockstep.models.architecture import Architecture, Layers
+from lockstep.models.configuration import from_config
 from lockstep.models.known_models import GIB, Knowledge, Model
 from lockstep.models.step import EXPERTS, step_of
 from lockstep.recipes import recipe_file
@@ -101,21 +102,35 @@ def recipe(model: str, **lockstep: object) -> recipe_file.Recipe:
     return recipe_file.parse(text, Path("x.yaml"))
 
 
-@pytest.mark.parametrize(("name", "share", "stored"), [
-    ("gemma-3-12b", 0.42, 22.70),
-    ("qwen3-30b-a3b-fp8", 0.46, 29.03),
-])  # fmt: skip
-def test_what_started_is_not_refused(name: str, share: float, stored: float) -> None:
-    """Both were, with 5.4 GiB for all; the sequence of 32768 tokens is vLLM's own figure."""
+# As published: what is not there is its class's own.
+GEMMA_TEXT = {
+    **{"model_type": "gemma3_text", "hidden_size": 3840, "intermediate_size": 15360},
+    **{"num_attention_heads": 16, "num_hidden_layers": 48, "num_key_value_heads": 8},
+    **{"rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+}
+GEMMA = {"model_type": "gemma3", "text_config": GEMMA_TEXT, "vision_config": {"patch_size": 14}}
+MIXED = {**STARTS["models"]["qwen3-30b-a3b-fp8"]["config"], "max_position_embeddings": 40960}
+
+
+@pytest.mark.parametrize(
+    ("config", "share", "stored", "sequences"),
+    [(GEMMA, 0.42, 22.70, 1.17), (MIXED, 0.46, 29.03, 1.47)],
+)
+def test_what_started_is_not_refused(
+    config: dict[str, Any], share: float, stored: float, sequences: float
+) -> None:
+    """Both were, with 5.4 GiB for all; they started on an H100 and answered."""
     size = replace(CARD.memory_total_gib, value=stored * GIB / 1e9, unit="GB")
-    each = {"gemma-3-12b": 7.345, "qwen3-30b-a3b-fp8": 3.014}[name]
-    kept = Layers("full", 1, kv_heads=1, head_dim=round(each * GIB / 32768 / 4))
-    model = Model(name, weights_gb=size, architecture=replace(shapes_of(name), layers=(kept,)),
-                  vision=name.startswith("gemma"))  # fmt: skip
+    shapes = from_config(config, "its config.json")
+    model = Model("a/b", weights_gb=size, architecture=shapes, vision=config is GEMMA)
     card = replace(CARD, memory_total_gib=replace(CARD.memory_total_gib, value=79.18))
     asked = Serving(utilization=share, context=32768, eager=True, release="0.26.0")
-    knowledge = Knowledge({name: model}, {"card": card})
-    assert fit(recipe(name), knowledge, machine="card", asked=asked).verdict == "tight"
+    found = fit(
+        recipe("a/b"), Knowledge({"a/b": model}, {"h100": card}), machine="h100", asked=asked
+    )
+    assert found.verdict == "tight"
+    assert found.room_gib and found.sequence_gib
+    assert found.room_gib[1] / found.sequence_gib == pytest.approx(sequences, rel=0.03)
 
 
 DENSE = dense(36, 4096)
