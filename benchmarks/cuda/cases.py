@@ -146,8 +146,8 @@ def command(case: Case, folders: Path) -> tuple[tuple[str, ...], dict[str, str]]
     return (*words, *more), environment(recipe) if case.own_variables else {}
 
 
-def predicted(case: Case, card: Card, folders: Path) -> Fit:
-    """What `lockstep plan` says of it on a machine with this card's memory.
+def predicted(case: Case, card: Card, folders: Path, version: str) -> Fit:
+    """What `lockstep plan` says of it on a machine with this card, for an engine of this version.
 
     Nothing is held back for a system here: a card's memory is the engine's alone.
     """
@@ -155,7 +155,8 @@ def predicted(case: Case, card: Card, folders: Path) -> Fit:
     recipe, known = recipe_of(case), catalogued.knowledge
     model = _model(case, known.model(recipe.model), folders)
     spark = known.hardware["dgx-spark"]
-    machine = replace(spark, memory_total_gib=_figure(card.total_gib), reserve_gib=_figure(0.0))
+    sizes = {"memory_total_gib": _figure(card.total_gib), "reserve_gib": _figure(0.0)}
+    machine = replace(spark, compute_capability=card.compute, **sizes)  # type: ignore[arg-type]
     models = {**known.models, model.id: model}
     if case.draft:
         draft = catalogued.recipes[_DRAFTED].lockstep.draft
@@ -171,7 +172,7 @@ def predicted(case: Case, card: Card, folders: Path) -> Fit:
             )
         recipe = replace(recipe, lockstep=replace(recipe.lockstep, draft=draft))
     knowledge = Knowledge(models, {MACHINE: machine})
-    asked = read_back(recipe, command(case, folders)[0])
+    asked = read_back(recipe, command(case, folders)[0], version)
     return fit(recipe, knowledge, machine=MACHINE, asked=asked)
 
 

@@ -30,7 +30,8 @@ def measure(
 
 def _case(environment: Environment, case: Case, folders: Path) -> dict[str, Any]:
     card = environment.card
-    case, said = prediction(case, card, folders)
+    version = environment.said("import importlib.metadata as m; print(m.version('vllm'))").strip()
+    case, said = prediction(case, card, folders, version)
     words, variables = command(case, folders)
     with serving(environment, case.name, words, variables) as (
         server,
@@ -47,12 +48,12 @@ def _case(environment: Environment, case: Case, folders: Path) -> dict[str, Any]
     return {**seen, **_beside(said, seen, card.total_gib)}
 
 
-def prediction(case: Case, card: Card, folders: Path) -> tuple[Case, Fit]:
+def prediction(case: Case, card: Card, folders: Path, version: str) -> tuple[Case, Fit]:
     """The case as it is started, and what Lockstep predicts of it on this card."""
-    said = predicted(case, card, folders)
+    said = predicted(case, card, folders, version)
     if case.longest:
         case = replace(case, overrides={**case.overrides, "max_model_len": _longest(said)})
-        said = predicted(case, card, folders)
+        said = predicted(case, card, folders, version)
     return case, said
 
 

@@ -31,6 +31,9 @@ UNSAID: Floors = (None, None)
 # To begin with; no Spark has confirmed them (docs/memory.md, Evidence). A tight recipe loads with
 # less, but not below what earlyoom would end it at: 3 % of 121.7 GiB are 3.7.
 _LOADING_GIB, SERVING_GIB = 8.0, 4.0
+# "low" is the better case of those seen, for what must be available; "least" refuses nothing that
+# some model would need less for.
+_End = Literal["least", "low", "high"]
 Verdict = Literal["fits", "tight", "does not fit", "unknown"]
 
 
@@ -188,14 +191,14 @@ class _Case:
         never = self.never_starts(serves)
         if self.model.weights_gb is None:
             return replace(start, reasons=(*unknown, never)) if never else start
-        worse, better = self.room("high"), self.room("low")
+        worse, better = self.room("high"), self.room("least")
         verdict, reasons = self.verdict(worse, better, each)
         if never and verdict != "does not fit":
             verdict, reasons = "does not fit", (never,)
         return replace(
             start,
             verdict=verdict,
-            terms=(*self.weights(), self.overhead("low"), *self.host_memory()),
+            terms=(*self.weights(), self.overhead("least"), *self.host_memory()),
             room_gib=(worse, better),
             sequence_gib=each,
             largest_context=None if each is None else self.largest_context(worse),
@@ -286,28 +289,36 @@ class _Case:
         """The engine's own bound."""
         return self.engine.pool(self.sizes(0.0))
 
-    def overhead(self, end: Literal["low", "high"]) -> Term:
-        """By the rules of the engine's profile where they hold, else as observed."""
-        figure = self.machine.overhead(self.engine.name, end, dense=self.dense)
-        seen = Term(OVERHEAD, float(figure.value), figure.source)
-        if self.shapes is None or not self.engine.counts_overhead:
-            return seen
-        ruled = profile.overhead_gib(self.shapes, self.asked, vision=self.model.vision)
-        if ruled is None or (end == "high" and ruled < seen.gib):
-            return seen
+    def overhead(self, end: _End) -> Term:
+        """By the sums of the engine's profile where they are known, else as observed."""
+        figure = self.machine.overhead(self.engine.name, end)
+        ruled = self.profiled
+        if ruled is None or (end == "high" and ruled < float(figure.value)):
+            return Term(OVERHEAD, float(figure.value), figure.source)
         return Term(OVERHEAD, ruled, profile.SOURCE)
 
     @property
-    def beyond(self) -> float:
-        """What the engine takes beyond its share once it serves."""
-        return self.machine.beyond_gib(self.engine.name, dense=self.dense)
+    def profiled(self) -> float | None:
+        """What the engine's profile holds, GiB; None where that is not known."""
+        if self.shapes is None or not self.engine.counts_overhead:
+            return None
+        # A Hopper's kernels for MXFP4 allocate what others keep as a workspace.
+        kept = (self.model.quantisation, self.machine.compute_capability) != ("mxfp4", "9.0")
+        return profile.overhead_gib(
+            self.shapes, self.asked, vision=self.model.vision, workspace=kept
+        )
 
     @property
-    def dense(self) -> bool:
-        """Whether it is a dense model of text without a draft, or one that samples no token."""
-        if self.model.vision or self.asked.speculative:
-            return False
-        return self.asked.kind != "chat" or (self.shapes is not None and self.shapes.dense)
+    def beyond(self) -> float:
+        """What the engine takes beyond its share once it serves.
+
+        The second model runner takes more before 0.30, whose profile sees no graphs, and still more
+        with pictures.
+        """
+        runners = profile.runners(self.shapes or Architecture(()), self.asked)
+        second = runners == (2,) and profile.blind(self.asked)
+        way = ("sees" if self.model.vision else "second") if second else ""
+        return self.machine.beyond_gib(self.engine.name, way)
 
     @property
     def own_head(self) -> bool:
@@ -343,7 +354,7 @@ class _Case:
         """All of them on one host."""
         return sum(term.gib for term in self.weights())
 
-    def room(self, end: Literal["low", "high"]) -> float:
+    def room(self, end: _End) -> float:
         """KV cache per host with this overhead of the engine (may be negative)."""
         overhead = self.overhead(end).gib
         most = self.limit - overhead - self.asked.host_gib
@@ -392,6 +403,12 @@ class _Case:
             unknown.append(f"the shapes of {self.model.id}, and so its KV cache, are not known")
         elif not self.countable:
             unknown.append(f"the size of a {self.asked.kv_dtype} KV cache is not known")
+        if self.engine.counts_overhead and self.profiled is None:
+            least, most = self.overhead("least").gib, self.overhead("high").gib
+            unknown.append(
+                f"what the profile of {self.engine.title} holds of {self.model.id} is not known: "
+                f"{least:g} to {most:g} GiB are counted"
+            )
         if self.draft and not self.draft.weights_gb:
             unknown.append(f"the size of the draft {self.draft.id} is not known")
         if self.draft and not self.draft.architecture:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lockstep.core.errors import LockstepError
+from lockstep.models.step import Step
 
 Kind = Literal["full", "sliding", "mla", "recurrent"]
 
@@ -111,7 +112,7 @@ class Architecture:
         dense: Whether it is known to have no experts.
         vocabulary: Words that it knows; None: not stated.
         width: Elements of its hidden state; None: not stated.
-        experts: Experts that a token goes through; None: none, or not stated.
+        step: What the widest points of its layers hold for a token; None: not known.
     """
 
     layers: tuple[Layers, ...]
@@ -120,7 +121,7 @@ class Architecture:
     dense: bool = False
     vocabulary: int | None = None
     width: int | None = None
-    experts: int | None = None
+    step: Step | None = None
 
     def kv_bytes_per_token(self, kv_dtype: str = "auto", tensor_parallel: int = 1) -> float:
         """Bytes added per token once every sliding window is full, on one host."""

@@ -21,6 +21,7 @@ from lockstep.models.architecture import (
     is_sound,
 )
 from lockstep.models.cache_keys import PLACING, may_change_cache
+from lockstep.models.step import EXPERTS, step_of
 
 _SENSELESS = "the configuration's sizes make no sense"
 # Where a configuration of several parts keeps that of its language model.
@@ -31,7 +32,6 @@ _PARTS = (
     "language_config",
     "transformer_layer_config",
 )
-_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 # Mistral's words in params.json -> those of a config.json (`_remap_general_mistral_args`).
 _MISTRAL = {
     "dim": "hidden_size",
@@ -58,6 +58,9 @@ _USUAL: dict[str, Mapping[str, Any]] = {
         "num_hidden_layers": 26,
         "sliding_window": 4096,
         "sliding_window_pattern": 6,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "rope_local_base_freq": 10000.0,
     },
     "gemma3n_text": {
         **_GEMMA,
@@ -71,6 +74,7 @@ _USUAL: dict[str, Mapping[str, Any]] = {
         "global_head_dim": 512,
         "sliding_window": 512,
         "sliding_window_pattern": 6,
+        "hidden_size_per_layer_input": 256,
     },
     "llama4_text": {
         "num_hidden_layers": 48,
@@ -129,7 +133,7 @@ def experts(config: Mapping[str, Any]) -> Literal["none", "plain", "quantised"]:
     """
     parts = [config, *(config.get(key) for key in ("text_config", "llm_config"))]
     said = [part for part in parts if isinstance(part, Mapping)]
-    if not any(part.get(key) for part in said for key in (*_EXPERTS, "moe")):
+    if not any(part.get(key) for part in said for key in (*EXPERTS, "moe")):
         return "none"
     stored = ("quantization_config", "quantization", "compression_config")
     return "quantised" if any(part.get(key) for part in said for key in stored) else "plain"
@@ -159,11 +163,10 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
         _as_wide(groups) if str(text.get("model_type")).startswith("dots3") else groups,
         reader.stated("max_position_embeddings", "model_max_length", "n_positions", "seq_length"),
         reader.stated("num_attention_heads", "n_head"),
-        dense=not any(text.get(key) for key in (*_EXPERTS, "moe")),
+        dense=not any(text.get(key) for key in (*EXPERTS, "moe")),
         vocabulary=reader.stated("vocab_size"),
         width=reader.stated("hidden_size", "n_embd"),
-        experts=reader.stated("num_experts_per_tok", "top_k_experts", "moe_topk")
-        or _Config(text.get("moe") or {}, source).stated("num_experts_per_tok"),
+        step=step_of(config, text),
     )
 
 

@@ -23,7 +23,7 @@ _DecimalGb = Annotated[Figure, Implied({"what": "weights", "unit": "GB"}), posit
 _Gib = Annotated[Figure, Implied({"what": "memory", "unit": "GiB"}), positive]
 _Share = Annotated[Figure, Implied({"what": "share", "unit": "share"}), positive]
 _Bandwidth = Annotated[Figure, Implied({"what": "bandwidth", "unit": "GB/s"}), positive]
-_End = Annotated[str, one_of(("low", "high", "beyond"))]
+_End = Annotated[str, one_of(("least", "low", "high", "beyond"))]
 _Layers = Annotated[Layers, Rule("lacks a size", is_sound, "count and the sizes of its kind")]
 
 
@@ -77,21 +77,21 @@ class Hardware:
     bandwidth_gb_s: _Bandwidth
     overhead_gib: Mapping[str, Mapping[_End, _Gib]]
 
-    def overhead(self, engine: str, end: Literal["low", "high"], *, dense: bool = False) -> Figure:
-        """What an engine holds beside weights and KV cache, in the better or the worse case seen.
-
-        Another figure stands for a ``dense`` model of text without a draft.
+    def overhead(self, engine: str, end: Literal["least", "low", "high"]) -> Figure:
+        """What an engine holds beside weights and KV cache: the better or the worse case that was
+        seen, or the least of any model, which is the better one where there is no other.
         """
-        return self._observed(engine, dense).get(end, self.engine_start_gib)
+        seen = self.overhead_gib.get(engine, {})
+        better = seen.get("low", self.engine_start_gib)
+        return seen.get(end, better if end == "least" else self.engine_start_gib)
 
-    def beyond_gib(self, engine: str, *, dense: bool = False) -> float:
-        """What an engine takes beyond its share once it serves; 0 where nobody saw any."""
-        figure = self._observed(engine, dense).get("beyond")
+    def beyond_gib(self, engine: str, way: str = "") -> float:
+        """What an engine takes beyond its share once it serves, in this way where it has a figure
+        of its own; 0 where nobody saw any.
+        """
+        usual = self.overhead_gib.get(engine, {})
+        figure = self.overhead_gib.get(f"{engine} {way}", usual).get("beyond")
         return float(figure.value) if figure else 0.0
-
-    def _observed(self, engine: str, dense: bool) -> Mapping[str, Figure]:
-        own = self.overhead_gib.get(f"{engine} dense", {}) if dense else {}
-        return {**self.overhead_gib.get(engine, {}), **own}
 
     def gib(self, name: str) -> float:
         """The number of one of the figures."""

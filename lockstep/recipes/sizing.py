@@ -37,6 +37,8 @@ class Serving:
         eager: Whether the engine is told to capture no CUDA graphs.
         kind: What the model is asked for.
         host_gib: What the engine is asked to keep in the host's memory, GiB.
+        runner: Model runner of vLLM that a variable asks for, 1 or 2, or None.
+        release: Version of the engine, or None where it is not known.
         host: Address the API listens on, or None.
         port: Port of the API, or None.
     """
@@ -58,6 +60,8 @@ class Serving:
     eager: bool = False
     kind: Kind = "chat"
     host_gib: float = 0.0
+    runner: int | None = None
+    release: str | None = None
     host: str | None = None
     port: int | None = None
 
@@ -102,6 +106,8 @@ def read_back(recipe: Recipe, argv: Sequence[str], version: str | None = None) -
         eager=said.has("enforce_eager"),
         kind=kind_of(recipe, argv),
         host_gib=said.host_memory(),
+        runner=said.runner(),
+        release=_release(version),
         host=said.value("host"),
         port=said.whole("port"),
     )
@@ -166,11 +172,15 @@ class _Said:
         """Said by the recipe, else as an engine of this version does with a hybrid model."""
         if self.has("no_enable_prefix_caching") or self.has("enable_prefix_caching"):
             return not self.has("no_enable_prefix_caching")
-        try:
-            release = Version(Version(version or "").base_version)
-        except InvalidVersion:
+        release = _release(version)
+        if release is None or self.engine.keeps_states is None:
             return True
-        return self.engine.keeps_states is None or release >= Version(self.engine.keeps_states)
+        return Version(release) >= Version(self.engine.keeps_states)
+
+    def runner(self) -> int | None:
+        """The model runner of vLLM that a variable of the recipe asks for."""
+        asked = environment(self.recipe, control=AsWritten()).get("VLLM_USE_V2_MODEL_RUNNER")
+        return {"0": 1, "1": 2}.get(str(asked))
 
     def kv_dtype(self) -> str:
         """One type, or those of K and V where the engine has a flag for each."""
@@ -206,6 +216,14 @@ class _Said:
         key = "num_speculative_tokens"
         count = _whole(_number(self.recipe, key, config.get(key)))
         return str(config.get("method") or "draft_model").lower(), count
+
+
+def _release(version: str | None) -> str | None:
+    """The release of a version, without what a build adds; None where it is none."""
+    try:
+        return Version(version or "").base_version
+    except InvalidVersion:
+        return None
 
 
 def _number(recipe: Recipe, key: str, text: object) -> float | None:

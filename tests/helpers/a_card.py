@@ -8,6 +8,7 @@ from lockstep.fit import catalogue
 from lockstep.fit.fit import Fit, fit
 from lockstep.models.architecture import Architecture, Layers
 from lockstep.models.known_models import GIB, Model
+from lockstep.models.step import step_of
 from lockstep.recipes.sizing import serving
 
 KNOWN = catalogue.load()
@@ -29,9 +30,12 @@ def answer(name: str, **asked: object) -> Fit:
 
 
 def dense(layers: int, width: int) -> Architecture:
-    """The shapes of a dense model of the Qwen3 family."""
+    """The shapes of a dense model of the Qwen3 family, whose MLP is three times as wide."""
     kept = (Layers("full", layers, kv_heads=8, head_dim=128),)
-    return Architecture(kept, 40960, dense=True, vocabulary=151936, width=width)
+    sizes = {"hidden_size": width, "intermediate_size": 3 * width, "num_key_value_heads": 8}
+    sizes |= {"num_attention_heads": max(16, width // 128), "head_dim": 128}
+    step = step_of({"model_type": "qwen3"}, sizes)
+    return Architecture(kept, 40960, dense=True, vocabulary=151936, width=width, step=step)
 
 
 def dense_model(name: str, layers: int, width: int, weights_gib: float) -> Model:

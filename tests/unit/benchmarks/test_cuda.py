@@ -1,6 +1,7 @@
 """What of `benchmarks.cuda` needs no GPU: command lines, the engine's log, the page."""
 
 import json
+import struct
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks.cuda
-from benchmarks.cuda import fit, log, page, ranks, server
+from benchmarks.cuda import fit, log, page, parts, ranks, server
 from benchmarks.cuda.card import Card, waited
 from benchmarks.cuda.cases import CASES, MACHINE, Case, command, predicted, recipe_of
 from lockstep.fit import catalogue
@@ -63,7 +64,7 @@ def test_a_case_is_predicted_for_this_card_alone(tmp_path, name: str) -> None:
     folder = tmp_path / case.checkpoint
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(SHAPES[case.checkpoint]))
-    said = predicted(case, CARD, tmp_path)
+    said = predicted(case, CARD, tmp_path, "0.26.0")
     assert said.budget_gib == pytest.approx(139.8 * (0.8 if name == "gemma4-fp8" else 0.9))
     assert said.room_gib and said.sequence_gib
 
@@ -74,6 +75,7 @@ DENSE = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "hidden_size": 4096,
+    "intermediate_size": 12288,
     "vocab_size": 151936,
     "max_position_embeddings": 40960,
 }
@@ -95,7 +97,7 @@ def test_what_is_predicted_of_a_start_stands_beside_what_it_said(tmp_path, name:
     folder.mkdir()
     # The shapes of the others stand in the catalogue.
     (folder / "config.json").write_text(json.dumps(DENSE))
-    case, said = fit.prediction(CASES[name], CARD, tmp_path)
+    case, said = fit.prediction(CASES[name], CARD, tmp_path, "0.26.0")
     assert said.room_gib and said.sequence_gib and said.context
     asked = read_back(recipe_of(case), command(case, tmp_path)[0])
     held = {term.name: term.gib for term in said.terms}
@@ -153,7 +155,7 @@ def _shown(folder: Path, row: str, case: Case, card: Card, seen: tuple[float, ..
     for name, config in configs.items():
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config))
-    said = predicted(case, card, folder)
+    said = predicted(case, card, folder, "0.26.0")
     assert said.room_gib and said.sequence_gib and said.budget_gib
     own, kept, sequences = seen
     held = {term.name: term.gib for term in said.terms}
@@ -261,3 +263,38 @@ def test_each_rank_believes_to_be_on_a_host_of_its_own(monkeypatch, tmp_path) ->
     assert {one.variables["VLLM_ALLREDUCE_USE_SYMM_MEM"] for one in both} == {"0"}
     assert both[0].before[:2] == ("unshare", "--mount")
     assert "--headless" in both[1].argv and "--headless" not in both[0].argv
+
+
+def _container(*entries: tuple[int, int, bytes]) -> bytes:
+    """One of a compiled part: kind (1: PTX, 2: machine code), architecture and content of each."""
+    body = b"".join(
+        struct.pack("<HHIQ12xI", kind, 0, 32, len(code), made_for) + code
+        for kind, made_for, code in entries
+    )
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
+@pytest.mark.parametrize(
+    ("entries", "kept"),
+    [
+        ([(2, 80, b"a" * 8), (2, 90, b"b" * 8), (1, 90, b"c" * 8)], b"b"),
+        ([(2, 100, b"a" * 8), (1, 80, b"b" * 8), (1, 89, b"c" * 8), (1, 100, b"d" * 8)], b"c"),
+        ([(2, 80, b"a" * 8), (2, 120, b"b" * 8)], b""),
+    ],
+)
+def test_the_code_of_other_gpus_is_zeroed_where_it_stands(
+    entries: list[tuple[int, int, bytes]], kept: bytes
+) -> None:
+    whole = b"head" + _container(*entries) + b"between" + _container((2, 90, b"z" * 8)) + b"tail"
+    found = parts.pruned(whole, 90)
+    assert len(found) == len(whole)
+    left = [letter for letter in b"abcd" if bytes([letter]) * 8 in found]
+    assert (bytes(left), found[:4], found[-4:]) == (kept, b"head", b"tail")
+    assert b"z" * 8 in found and b"between" in found
+
+
+def test_what_a_machine_has_or_no_start_needs_is_not_packed() -> None:
+    needed = ["vllm==0.26.0", "torch==2.11.0", "Typing_Extensions==4.1", "flashinfer-python==1",
+              "uvicorn[standard]==0.52.1"]  # fmt: skip
+    found = parts.missing(needed, {"torch", "typing-extensions"})
+    assert list(found) == ["vllm==0.26.0", "uvicorn[standard]==0.52.1"]

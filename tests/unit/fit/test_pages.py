@@ -13,7 +13,7 @@ from lockstep.fit.pages import sequence_bytes, state_blocks, with_head
 from lockstep.models.architecture import Layers
 from lockstep.models.known_models import GIB, Knowledge
 from lockstep.recipes import recipe_file
-from lockstep.recipes.sizing import Serving
+from lockstep.recipes.sizing import Serving, serving
 
 DOCUMENT = (Path(__file__).parents[3] / "docs/evidence/fit.md").read_text()
 MIXTURE = "Qwen/Qwen3.6-35B-A3B"
@@ -68,7 +68,9 @@ STARTS = {
 def test_a_start_on_a_card_is_predicted_within_three_percent(name: str) -> None:
     model, flags, (weights, kv, tokens, sequences, beyond) = STARTS[name]
     text = f"model: {model}\ncommand: |\n  vllm serve {{model}} {flags}\n"
-    found = fit(recipe_file.parse(text, Path("x.yaml")), KNOWLEDGE, machine="h200")
+    recipe = recipe_file.parse(text, Path("x.yaml"))
+    asked = serving(recipe, version="0.26.0")
+    found = fit(recipe, KNOWLEDGE, machine="h200", asked=asked)
     assert found.terms and found.room_gib and found.sequence_gib and found.context
     assert found.terms[0].gib == pytest.approx(weights, rel=0.001)
     room = found.room_gib[1]
