@@ -32,7 +32,7 @@ TOKEN = "hf_" + "a" * 34
         ("", 'A: \'{"b": [{"password": "s3"}]}\'', ["A"]),
         ("", "PROXY: http://me:s3@proxy:3128", ["PROXY"]),
         ("--ssl-keyfile /k --allow-credentials", "TOKENIZERS_PARALLELISM: false", []),
-        ("--max-num-batched-tokens 8192", "HF_HUB_DISABLE_IMPLICIT_TOKEN: 1", []),
+        ("--a-per-token 8 --to-first-token=2", "HF_HUB_DISABLE_IMPLICIT_TOKEN: 1", []),
         ('--hf-overrides \'{"pad_token": "<pad>", "key": "x"}\'', "A: sk-learn", []),
     ],
 )
