@@ -26,7 +26,7 @@ print(json.dumps(ENGINES[{engine!r}].parse({argv!r}).spellings))
 """
 
 
-def listed(engine: str, python: Path) -> str:
+def option_list(engine: str, python: Path) -> str:
     """The list of one engine: each long option, and behind it the short ones that mean the same."""
     known = ENGINES[engine]
     flag = () if known.positional_model else known.spellings("model")[:1]
@@ -53,7 +53,7 @@ def main() -> None:
     """Command line; see the module's docstring."""
     found = parsers.interpreters(open_lab().cache, lambda line: print(line, file=sys.stderr))
     for engine, python in found.items():
-        (FOLDER / f"{engine}.txt").write_text(listed(engine, python), encoding="utf-8")
+        (FOLDER / f"{engine}.txt").write_text(option_list(engine, python), encoding="utf-8")
 
 
 if __name__ == "__main__":

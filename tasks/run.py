@@ -157,7 +157,7 @@ def _begin() -> None:
         plans = _plans(hosts)
         path = lock_path(list(plans.values()))
         known = lockfile.load(Path(os.environ.get(LOCK) or path))
-        resolved = _judged(list(plans.values()), known, path)
+        resolved = _judge_and_lock(list(plans.values()), known, path)
         intended = {each: Intended(logged_in(plan), resolved) for each, plan in plans.items()}
         for this in intended.values():
             _given[this.plan.name] = [each.fetched() for each in this.given_secrets]
@@ -352,7 +352,7 @@ def _members(plans: dict[Any, HostPlan], found: dict[Any, Any]) -> Iterator[copy
             yield copying.Member(plan, found[each], address)
 
 
-def _judged(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
+def _judge_and_lock(plans: list[HostPlan], known: pins.Pins, path: Path) -> pins.Pins:
     """The lock with what had no entry; Refusal for a finding without these, or with them.
 
     A lock alone knows an image's entry point, and a checkpoint's experts.

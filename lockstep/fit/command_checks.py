@@ -167,7 +167,7 @@ def _entry(case: Case) -> Iterator[Finding]:
     last = PurePosixPath(words[-1]).name if words else ""
     starts = any(begins(words, way) is not None for way in ways)
     begun = last in {*(way[0] for way in ways), *_SHELLS}
-    in_shell = "-c" in words[-2:] and "$@" not in last
+    in_shell = "-c" in words[-2:] and "$@" not in words[-1]
     if starts or begun or in_shell:
         yield case.error(
             "entry-point",
@@ -200,7 +200,7 @@ def _memory(case: Case) -> Iterator[Finding]:
 def _host_memory(case: Case) -> Iterator[Finding]:
     """Flags, variables and settings that take the host's memory, which a Spark has no other of."""
     kinds = {
-        f"{name} {_shown(name, value)}".strip(): kind.what
+        f"{name} {_hide(name, value)}".strip(): kind.what
         # The first kind of an engine that knows a flag names it best.
         for kind in reversed(case.engine.host_memory)
         for name, value in kind.refused(case.argv, case.variables)
@@ -219,7 +219,10 @@ def _host_memory(case: Case) -> Iterator[Finding]:
         )
 
 
-def _shown(name: str, value: str) -> str:
+def _hide(name: str, value: str) -> str:
+    """A value without its secrets, and none that is JSON, or was before a shell took its quotes."""
+    if value[:1] in ("{", "["):
+        return "…"
     return secret_values.hide(value, secret_values.of_variables({name: value}))[:60]
 
 

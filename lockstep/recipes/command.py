@@ -10,7 +10,7 @@ from lockstep.onhost.engines.argv import is_flag
 from lockstep.recipes import flags, freeze_guard
 from lockstep.recipes.placeholders import (
     engine_of,
-    interpolated,
+    interpolate,
     refuse_leftovers,
     split,
     substitute,
@@ -72,7 +72,7 @@ def environment(
         RecipeError: a value refers to something that these lack.
     """
     return {
-        key: interpolated(
+        key: interpolate(
             recipe,
             f"env.{key}",
             _expanded(recipe, key, value, {} if control is None else control),
@@ -131,7 +131,7 @@ class _Line:
         for key, name in self.engine.variables.items():
             value, names = self.recipe.env.get(name), self.engine.spellings(key)
             if value is not None and not flags.find(self.argv, names):
-                said = interpolated(self.recipe, f"env.{name}", value, self.overrides, {})
+                said = interpolate(self.recipe, f"env.{name}", value, self.overrides, {})
                 switch = {"1": True, "true": True, "on": True, "0": False, "false": False}
                 given = switch.get(said.lower(), False) if key in _SWITCHES else said
                 self._set(names, given)

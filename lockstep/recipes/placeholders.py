@@ -49,7 +49,7 @@ def kind_of(recipe: Recipe, argv: Sequence[str]) -> Kind:
 def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -> str:
     """Replace {key} until nothing changes; JSON braces and unknown placeholders stay."""
     values: dict[str, object] = {**recipe.defaults, "model": recipe.model, **overrides}
-    template = interpolated(recipe, "command", template, overrides, {})
+    template = interpolate(recipe, "command", template, overrides, {})
 
     def value(match: re.Match[str]) -> str:
         replacement = values.get(match[1])
@@ -69,7 +69,7 @@ def substitute(recipe: Recipe, template: str, overrides: Mapping[str, object]) -
     )
 
 
-def interpolated(
+def interpolate(
     recipe: Recipe,
     where: str,
     text: str,

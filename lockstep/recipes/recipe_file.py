@@ -62,9 +62,12 @@ def _is_model(text: str) -> bool:
 
 
 def _of_a_variable(value: Any) -> Refusal | None:
-    if isinstance(value, dict | list) or value is None or "\0" in str(value):
-        return Refusal("must be one text or number", remedy="Quote the value.")
-    return Refusal("spans lines") if "\n" in str(value) else None
+    # What is found is not shown: it may be a secret.
+    text = str(value)
+    if isinstance(value, dict | list) or value is None or "\0" in text:
+        kind = type(value).__name__
+        return Refusal("must be one text or number", f"a {kind}", remedy="Quote the value.")
+    return Refusal("spans lines", f"{len(text)} characters") if "\n" in text else None
 
 
 _Model = Annotated[
@@ -253,6 +256,13 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
     implied["conditional"] = tuple(key for key in _CONDITIONAL if data.get(key))
     known = {item.name for item in fields(Recipe)} - {*implied, "misspelt"}
     implied["misspelt"] = _misspelt(data, {*known, *_HOOKS, *_VERSIONS})
+    if not isinstance(data.get("env") or {}, dict):
+        raise RecipeError(
+            "env must be a mapping",
+            where=place(where, data, "env"),
+            found=f"a {type(data['env']).__name__}",
+            remedy="Write `NAME: value` in each line.",
+        )
     said = part(data, [key for key in known if data.get(key) != ""])
     for key in ("min_nodes", "max_nodes"):
         text = said.get(key)

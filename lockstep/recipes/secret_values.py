@@ -13,10 +13,10 @@ from typing import Any
 from lockstep.onhost.engines.argv import is_flag
 
 HIDDEN = "(secret)"
-# Not `--ssl-keyfile`, `--speculative-token-map`, MAX_TOKENS nor TOKENIZERS_PARALLELISM.
+# Not `--ssl-keyfile`, `--speculative-token-map`, `--kt-max-deferred-experts-per-token`, MAX_TOKENS.
 _NAME = re.compile(
     r"(?:(?:[-_.]|api|access|auth|secret|private)key"
-    r"|(?:^|[-_.]|api|access|auth)(?:token|secret|passw(?:or)?d|passphrase|credentials?|pat))$",
+    r"|(?:^|[-_.]|api|access|auth)(?:(?<!per.)(?<!first.)token|secret|passw(?:or)?d|passphrase|credentials?|pat))$",
     re.IGNORECASE,
 )
 # Of Hugging Face, OpenAI and its like, NVIDIA, GitHub, and a login inside an address.
@@ -37,13 +37,13 @@ def of_command(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
         elif not given or not name.isidentifier():
             # A value of the flag before it; `NAME=VALUE` is a variable.
             name, value = flag, word
-        yield from ((name, secret) for secret in _inside(name, value))
+        yield from ((name, secret) for secret in _in_text(name, value))
 
 
 def of_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """(variable, secret) for each secret in an environment."""
     for name, value in variables.items():
-        yield from ((name, secret) for secret in _inside(name, value))
+        yield from ((name, secret) for secret in _in_text(name, value))
 
 
 def hide(text: str, found: Iterable[tuple[str, str]]) -> str:
@@ -55,10 +55,10 @@ def hide(text: str, found: Iterable[tuple[str, str]]) -> str:
     return text
 
 
-def _inside(name: str, value: str) -> Iterator[str]:
+def _in_text(name: str, value: str) -> Iterator[str]:
     if value[:1] in ("{", "["):
         try:
-            yield from _nested(name, json.loads(value))
+            yield from _in_json(name, json.loads(value))
             return
         except (ValueError, RecursionError):
             pass
@@ -68,12 +68,12 @@ def _inside(name: str, value: str) -> Iterator[str]:
         yield from (found[0] for found in _FORM.finditer(value))
 
 
-def _nested(name: str, value: Any) -> Iterator[str]:
+def _in_json(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from _nested(str(key), each)
+            yield from _in_json(str(key), each)
     elif isinstance(value, list):
         for each in value:
-            yield from _nested(name, each)
+            yield from _in_json(name, each)
     elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield from _inside(name, str(value))
+        yield from _in_text(name, str(value))

@@ -48,7 +48,7 @@ def spelled(engine: Engine, argv: Sequence[str]) -> tuple[str, ...]:
         if flag.startswith("--"):
             flag = flag.replace("_", "-")
         if not dot or not engine.dotted_flags:
-            *first, last = [flag] if dot else _apart(engine, flag)
+            *first, last = [flag] if dot else _separate(engine, flag)
             words += [*first, f"{last}{dot}{path}{given}{value}"]
             continue
         if not given:
@@ -69,7 +69,7 @@ def in_full(engine: Engine, flag: str) -> str:
     return known[found[0]] if len(found) == 1 else flag
 
 
-def _apart(engine: Engine, flag: str) -> list[str]:
+def _separate(engine: Engine, flag: str) -> list[str]:
     """A flag of one letter and the value that sticks to it ("-O3"), or any other flag alone."""
     known = _options(engine)
     stuck = flag not in known and flag[:2] in known

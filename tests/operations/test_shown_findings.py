@@ -42,6 +42,6 @@ def test_what_the_new_lock_alone_knows_ends_a_deploy_too(
     )
     monkeypatch.setattr(run, "_resolved", lambda plans, known, path: new)
     with pytest.raises(run.Refusal, match="the plan with the new lock"):
-        run._judged([], Pins(), Path("lock"))
+        run._judge_and_lock([], Pins(), Path("lock"))
     monkeypatch.setattr(run, "_resolved", lambda plans, known, path: known)
-    assert run._judged([], Pins(), Path("lock")) == Pins()
+    assert run._judge_and_lock([], Pins(), Path("lock")) == Pins()

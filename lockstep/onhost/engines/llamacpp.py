@@ -89,6 +89,9 @@ ENGINE = LlamaCpp(
         "gpu_memory_utilization": (),
     },
     variables={
+        "model": "LLAMA_ARG_MODEL",
+        "hf_repo": "LLAMA_ARG_HF_REPO",
+        "hf_file": "LLAMA_ARG_HF_FILE",
         "served_model_name": "LLAMA_ARG_ALIAS",
         "max_model_len": "LLAMA_ARG_CTX_SIZE",
         "max_num_seqs": "LLAMA_ARG_N_PARALLEL",

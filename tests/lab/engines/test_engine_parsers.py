@@ -115,7 +115,7 @@ def test_the_catalogue_is_taken_and_removed_flags_are_named(
 def test_the_list_of_options_is_that_of_the_parser(engine: str, pythons: dict[str, Path]) -> None:
     """`python -m lab.parser_options` writes it anew."""
     said = (parser_options.FOLDER / f"{engine}.txt").read_text(encoding="utf-8")
-    assert said == parser_options.listed(engine, pythons[engine])
+    assert said == parser_options.option_list(engine, pythons[engine])
 
 
 #: What a person may write of each flag; of some values the engine refuses, and so do we.
@@ -171,7 +171,7 @@ def mutated(engine: str, dice: random.Random) -> list[str]:
     return [word for pair in words for word in pair]
 
 
-def quoted(word: str, dice: random.Random) -> str:
+def quote(word: str, dice: random.Random) -> str:
     """A word as a shell may be given it."""
     ways = [shlex.quote(word), "'" + word + "'", json.dumps(word), "\\".join(("", *word))]
     return dice.choice(ways)
@@ -187,7 +187,7 @@ def test_a_command_is_read_as_the_engine_reads_it(
     asked, unread = [], set()
     for number in range(int(os.environ.get("MUTATED_COMMANDS", "200"))):
         words = mutated(engine, dice)
-        written = dice.choice((" ", "  ", " \\\n    ")).join(quoted(word, dice) for word in words)
+        written = dice.choice((" ", "  ", " \\\n    ")).join(quote(word, dice) for word in words)
         text = f"model: org/model\ncontainer: a/b:1\ncommand: |\n  {start} {written}\n"
         recipe = recipe_file.parse(text, Path("x.yaml"))
         as_written = [*start.format(model="org/model").split(), *words]

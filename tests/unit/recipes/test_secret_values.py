@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockstep.cli.main import main
+from lockstep.core.errors import RecipeError
 from lockstep.fit import catalogue as catalogues
 from lockstep.fit.recipe_checks import check
 from lockstep.recipes import recipe_file
@@ -32,7 +33,7 @@ TOKEN = "hf_" + "a" * 34
         ("", 'A: \'{"b": [{"password": "s3"}]}\'', ["A"]),
         ("", "PROXY: http://me:s3@proxy:3128", ["PROXY"]),
         ("--ssl-keyfile /k --allow-credentials", "TOKENIZERS_PARALLELISM: false", []),
-        ("--max-num-batched-tokens 8192", "HF_HUB_DISABLE_IMPLICIT_TOKEN: 1", []),
+        ("--a-per-token 8 --to-first-token=2", "HF_HUB_DISABLE_IMPLICIT_TOKEN: 1", []),
         ('--hf-overrides \'{"pad_token": "<pad>", "key": "x"}\'', "A: sk-learn", []),
     ],
 )
@@ -53,3 +54,12 @@ def test_a_secret_is_refused_wherever_it_is_written_and_never_shown(
     assert all(item.severity == "error" for item in found)
     shown = CliRunner().invoke(main, ["recipe", "show", str(path)]).output
     assert not re.search(r"sk-1|s3|1234|hf_aa", shown)
+
+
+@pytest.mark.parametrize(
+    "env", ["[HF_TOKEN=s3cret]", "{HF_TOKEN: [s3cret]}", '{HF_TOKEN: "s3cret\\n"}', "s3cret"]
+)
+def test_a_file_that_is_refused_does_not_show_it(env: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        recipe_file.parse(f"model: a/b\nenv: {env}\n", Path("x.yaml"))
+    assert "s3cret" not in str(caught.value) and "env" in str(caught.value)

@@ -10,6 +10,7 @@ import pytest
 
 from lockstep.core.errors import InventoryError, LockstepError, RecipeError, ResolveError
 from lockstep.inventory.bound_targets import BoundTarget, bind
+from lockstep.inventory.cluster import ClusterData, Group, Member
 from lockstep.inventory.settings import Settings, TargetData, WebUi
 from lockstep.lock.pins import ImagePin, ModelPin, Pins
 from lockstep.recipes.recipe_file import Recipe, parse
@@ -100,6 +101,12 @@ def test_sparkruns_names_are_what_this_start_knows() -> None:
         "127.0.0.1",
     ]
     assert found["C"] == found["XDG_CACHE_HOME"].rstrip("/") == "/cache/" + "1" * 12
+    members = tuple(Member(f"s{rank}", f"10.0.0.{rank}", ()) for rank in range(2))
+    group = Group("pair", 1, members, ClusterData(("s0", "s1")), "x", ())
+    ranks = [replace(each, group=group) for each in bound(data, main=text)]
+    [rank] = variants(data, tuple(ranks), PINS, engine_id="")
+    names = ("NUM_NODES", "NODE_RANK", "NODE_HOST")
+    assert [rank.environment[name] for name in names] == ["2", "1", "10.0.0.1"]
 
 
 def test_borrowed_files_make_the_model_a_folder_that_keeps_its_name() -> None:
