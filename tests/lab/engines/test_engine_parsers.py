@@ -198,7 +198,7 @@ def test_a_command_is_read_as_the_engine_reads_it(
         except RecipeError:
             unread.add(str(number))
     # A host's own question has a limit of time.
-    batches = [asked[at : at + 1000] for at in range(0, len(asked), 1000)]
+    batches = [asked[at : at + 500] for at in range(0, len(asked), 500)]
     faults = [
         fault
         for batch in batches
