@@ -9,7 +9,7 @@ from packaging.version import InvalidVersion, Version
 
 from lockstep.onhost.core.kind import Kind
 from lockstep.recipes import flags
-from lockstep.recipes.command import serve_command
+from lockstep.recipes.command import AsWritten, environment, serve_command
 from lockstep.recipes.placeholders import engine_of, kind_of
 from lockstep.recipes.recipe_file import Recipe
 from lockstep.recipes.spelling import size
