@@ -75,11 +75,13 @@ def test_a_new_image_a_changed_recipe_and_a_refused_one_are_asked_about(known: A
 
 def test_the_question_is_what_the_unit_will_run() -> None:
     questions = RUN.image_questions
-    [[qwen]] = [
+    [[qwen, fallback]] = [
         json.loads(text)
         for digest, text in questions.items()
         if RUN.engine_images[digest][1] == "vllm"
     ]
-    [launcher] = [file.text for file in RUN.files("services") if "qwen36-launch" in file.path]
-    assert qwen["argv"][:2] == ["vllm", "serve"] and "--moe-backend" in qwen["argv"]
-    assert all(word in launcher for word in qwen["argv"])
+    launchers = [file.text for file in RUN.files("services") if "qwen36-launch" in file.path]
+    for question, launcher in zip((qwen, fallback), launchers, strict=True):
+        assert question["argv"][:2] == ["vllm", "serve"]
+        assert all(word in launcher for word in question["argv"])
+    assert "--moe-backend" in fallback["argv"]
