@@ -22,6 +22,7 @@ from lockstep.models.architecture import (
 )
 from lockstep.models.cache_keys import PLACING, may_change_cache
 
+_MOST_LAYERS = 10_000
 _SENSELESS = "the configuration's sizes make no sense"
 # Where a configuration of several parts keeps that of its language model.
 _PARTS = (
@@ -141,17 +142,21 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     ArchitectureUnknown where a size that decides the cache is missing, or a key may change it that
     is not known. An encoder has no layers that keep anything.
     """
-    text = _language_model(config, source)
-    reader = _Config(text, source)
-    kept: Counter[Layers] = Counter()
     try:
-        if not reader.encodes():
-            for number, word in enumerate(reader.words()):
-                kept.update(reader.at(number).kept(word, number))
-            reader.refuse_others()
+        return _read(config, source)
     # A list that is too short, words where sizes stand: of no engine's making.
     except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as fault:
         raise ArchitectureUnknown(_SENSELESS, where=source, found=str(fault)) from fault
+
+
+def _read(config: Mapping[str, Any], source: str) -> Architecture:
+    text = _language_model(config, source)
+    reader = _Config(text, source)
+    kept: Counter[Layers] = Counter()
+    if not reader.encodes():
+        for number, word in enumerate(reader.words()):
+            kept.update(reader.at(number).kept(word, number))
+        reader.refuse_others()
     groups = tuple(replace(group, count=count) for group, count in kept.items())
     if not all(is_sound(group) for group in groups) or not (groups or reader.encodes()):
         raise ArchitectureUnknown(_SENSELESS, where=source)
@@ -265,7 +270,7 @@ class _Config:
             return [self.word(letter, _LETTERS) for letter in pattern]
         types = self.get("layer_types") or self.get("layers_block_type")
         if types == "parallel":  # Falcon-H1: a state and attention in every layer
-            return ["hybrid"] * self.size("num_hidden_layers")
+            return ["hybrid"] * self.layers("num_hidden_layers")
         if isinstance(types, Sequence) and not isinstance(types, str):
             self.read |= PLACING
             if str(self.config.get("model_type")).startswith("minimax_m3"):
@@ -276,12 +281,19 @@ class _Config:
                 raise self.unknown(f"layer_types names {given} of {count} layers")
             return [self.word(word, _WORDS) for word in types[:count]]
         if str(self.config.get("model_type")).startswith("longcat"):  # attention twice in each
-            return ["full"] * 2 * self.size("num_layers")
-        count = self.size("num_hidden_layers", "n_layer")
+            return ["full"] * 2 * self.layers("num_layers")
+        count = self.layers("num_hidden_layers", "n_layer")
         if placed := list(self.placed(count)):
             self.read |= PLACING
             return placed
         return list(self.windows(count)) or ["full"] * count
+
+    def layers(self, *keys: str) -> int:
+        """How many there are; unknown where no model has so many."""
+        count = self.size(*keys)
+        if count > _MOST_LAYERS:
+            raise self.unknown(_SENSELESS, f"{count} layers")
+        return count
 
     def word(self, found: Any, known: Mapping[str, str]) -> str:
         if not isinstance(found, str) or found not in known:
