@@ -155,7 +155,7 @@ def _read(config: Mapping[str, Any], source: str) -> Architecture:
     kept: Counter[Layers] = Counter()
     if not reader.encodes():
         for number, word in enumerate(reader.words()):
-            kept.update(reader.at(number).kept(word, number))
+            kept.update(reader.at(number).layers_of(word, number))
         reader.refuse_others()
     groups = tuple(replace(group, count=count) for group, count in kept.items())
     if not all(is_sound(group) for group in groups) or not (groups or reader.encodes()):
@@ -270,7 +270,7 @@ class _Config:
             return [self.word(letter, _LETTERS) for letter in pattern]
         types = self.get("layer_types") or self.get("layers_block_type")
         if types == "parallel":  # Falcon-H1: a state and attention in every layer
-            return ["hybrid"] * self.layers("num_hidden_layers")
+            return ["hybrid"] * self.layer_count("num_hidden_layers")
         if isinstance(types, Sequence) and not isinstance(types, str):
             self.read |= PLACING
             if str(self.config.get("model_type")).startswith("minimax_m3"):
@@ -281,14 +281,14 @@ class _Config:
                 raise self.unknown(f"layer_types names {given} of {count} layers")
             return [self.word(word, _WORDS) for word in types[:count]]
         if str(self.config.get("model_type")).startswith("longcat"):  # attention twice in each
-            return ["full"] * 2 * self.layers("num_layers")
-        count = self.layers("num_hidden_layers", "n_layer")
-        if placed := list(self.placed(count)):
+            return ["full"] * 2 * self.layer_count("num_layers")
+        count = self.layer_count("num_hidden_layers", "n_layer")
+        if words := list(self.place_layers(count)):
             self.read |= PLACING
-            return placed
-        return list(self.windows(count)) or ["full"] * count
+            return words
+        return list(self.place_windows(count)) or ["full"] * count
 
-    def layers(self, *keys: str) -> int:
+    def layer_count(self, *keys: str) -> int:
         """How many there are; unknown where no model has so many."""
         count = self.size(*keys)
         if count > _MOST_LAYERS:
@@ -300,7 +300,7 @@ class _Config:
             raise self.unknown("unknown layer type", str(found))
         return known[found]
 
-    def placed(self, count: int) -> Iterator[str]:
+    def place_layers(self, count: int) -> Iterator[str]:
         """One word per layer by another rule than a list of words; nothing where there is none."""
         numbers = range(count)
         if ratios := self.get("compress_ratios"):
@@ -342,7 +342,7 @@ class _Config:
                 raise self.unknown("the configuration does not say which layers are attention")
             yield from ["linear"] * count
 
-    def windows(self, count: int) -> Iterator[str]:
+    def place_windows(self, count: int) -> Iterator[str]:
         """One word per layer of a model that keeps K and V in each; nothing without a window."""
         numbers = range(count)
         chunk = self.stated("attention_chunk_size")
@@ -355,7 +355,7 @@ class _Config:
         if chunk:
             yield from ("chunked" if each else "full" for each in roped[:count])
         elif self.config.get("use_sliding_window") is False or not window:
-            yield from self.indexed(count)
+            yield from self.place_indexed(count)
         elif isinstance(window, list):  # Mistral's: one for each of some layers, repeated
             yield from ("sliding" if window[i % len(window)] else "full" for i in numbers)
         elif isinstance(pattern, str) and set(pattern) <= {"L", "G"}:
@@ -370,11 +370,11 @@ class _Config:
         else:
             raise self.unknown("sliding_window is stated, and not which layers have it")
 
-    def indexed(self, count: int) -> Iterator[str]:
+    def place_indexed(self, count: int) -> Iterator[str]:
         if self.get("kv_lora_rank") and self.stated("index_topk"):
             yield from ["indexed"] * count
 
-    def kept(self, word: str, number: int) -> list[Layers]:
+    def layers_of(self, word: str, number: int) -> list[Layers]:
         """What one layer keeps, by its word; some keep two things."""
         if word == "none" or (word != "linear" and self.borrows(number)):
             return []
@@ -386,9 +386,9 @@ class _Config:
                 Layers("recurrent", 1, conv=self.size("conv_dim", "hidden_size"), kernel=kernel)
             ]
         if word.startswith("compressed"):
-            return self.compressed(word)
+            return self.compressed_layers(word)
         if word.startswith("hybrid"):
-            return self.both(word)
+            return self.hybrid_layers(word)
         return [self.attention(word, number), *self.words_table(number)]
 
     def borrows(self, number: int) -> bool:
@@ -573,7 +573,7 @@ class _Config:
         said = self.get("mamba_ssm_cache_dtype") or self.get("mamba_ssm_dtype")
         return int(KV_ELEMENT_BYTES.get(str(said), usual)) if said else usual
 
-    def both(self, word: str) -> list[Layers]:
+    def hybrid_layers(self, word: str) -> list[Layers]:
         """A layer with attention and a state beside it."""
         if self.stated("mamba_d_state"):
             return [self._mamba(), self.attention("full")]
@@ -588,7 +588,7 @@ class _Config:
         bytes_ = 2.0 * kept.kv_heads * row
         return [kept, Layers("sliding", 1, window=kernel, index=bytes_, block=kernel)]
 
-    def compressed(self, word: str) -> list[Layers]:
+    def compressed_layers(self, word: str) -> list[Layers]:
         """DeepSeek V4: a window, and one entry for some tokens with the state that makes it.
 
         vLLM keeps 584 bytes an entry, in pages of a multiple of 576 (`fp8_ds_mla`).
@@ -597,18 +597,18 @@ class _Config:
             raise self.unknown("compressed attention of other sizes than DeepSeek V4's")
         self.read |= {"compress_rates", "num_key_value_heads", "v_head_dim", "o_lora_rank"}
         window = self.size("sliding_window")
-        near = Layers("sliding", 1, window=window, index=_padded(64, 584), block=64)
+        near = Layers("sliding", 1, window=window, index=padded_bytes(64, 584), block=64)
         ratio = int(word.rpartition(" ")[2])
         if ratio <= 1:
             return [near]
         index = self.size("index_head_dim")
         if ratio == 4:
-            entry = _padded(64, 584, 256) + _padded(64, index + index // 128 * 4, 256)
-            state = _padded(4, 4 * 4 * 512) + _padded(4, 4 * 4 * index)
+            entry = padded_bytes(64, 584, 256) + padded_bytes(64, index + index // 128 * 4, 256)
+            state = padded_bytes(4, 4 * 4 * 512) + padded_bytes(4, 4 * 4 * index)
             made = Layers("sliding", 1, window=8, index=state, block=4)
         elif ratio == 128:
-            entry = _padded(2, 584, 256)
-            made = Layers("sliding", 1, window=128, index=_padded(8, 2 * 4 * 512), block=8)
+            entry = padded_bytes(2, 584, 256)
+            made = Layers("sliding", 1, window=128, index=padded_bytes(8, 2 * 4 * 512), block=8)
         else:
             raise self.unknown("unknown layer type", f"compress_ratios {ratio}")
         return [near, Layers("mla", 1, index=entry, block=256), made]
@@ -622,6 +622,6 @@ class _Config:
         return [Layers("recurrent", 1, conv=width, kernel=seen + 1)]
 
 
-def _padded(entries: int, size: int, tokens: int = 0) -> float:
+def padded_bytes(entries: int, size: int, tokens: int = 0) -> float:
     """Bytes per token of a page with some entries, padded to a multiple of 576 bytes."""
     return math.ceil(entries * size / 576) * 576 / (tokens or entries)
