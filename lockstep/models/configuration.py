@@ -23,6 +23,7 @@ from lockstep.models.architecture import (
 from lockstep.models.cache_keys import PLACING, may_change_cache
 from lockstep.models.step import EXPERTS, step_of
 
+_MOST_LAYERS = 10_000
 _SENSELESS = "the configuration's sizes make no sense"
 # Where a configuration of several parts keeps that of its language model.
 _PARTS = (
@@ -145,17 +146,21 @@ def from_config(config: Mapping[str, Any], source: str) -> Architecture:
     ArchitectureUnknown where a size that decides the cache is missing, or a key may change it that
     is not known. An encoder has no layers that keep anything.
     """
-    text = _language_model(config, source)
-    reader = _Config(text, source)
-    kept: Counter[Layers] = Counter()
     try:
-        if not reader.encodes():
-            for number, word in enumerate(reader.words()):
-                kept.update(reader.at(number).kept(word, number))
-            reader.refuse_others()
+        return _read(config, source)
     # A list that is too short, words where sizes stand: of no engine's making.
     except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as fault:
         raise ArchitectureUnknown(_SENSELESS, where=source, found=str(fault)) from fault
+
+
+def _read(config: Mapping[str, Any], source: str) -> Architecture:
+    text = _language_model(config, source)
+    reader = _Config(text, source)
+    kept: Counter[Layers] = Counter()
+    if not reader.encodes():
+        for number, word in enumerate(reader.words()):
+            kept.update(reader.at(number).layers_of(word, number))
+        reader.refuse_others()
     groups = tuple(replace(group, count=count) for group, count in kept.items())
     if not all(is_sound(group) for group in groups) or not (groups or reader.encodes()):
         raise ArchitectureUnknown(_SENSELESS, where=source)
@@ -268,7 +273,7 @@ class _Config:
             return [self.word(letter, _LETTERS) for letter in pattern]
         types = self.get("layer_types") or self.get("layers_block_type")
         if types == "parallel":  # Falcon-H1: a state and attention in every layer
-            return ["hybrid"] * self.size("num_hidden_layers")
+            return ["hybrid"] * self.layer_count("num_hidden_layers")
         if isinstance(types, Sequence) and not isinstance(types, str):
             self.read |= PLACING
             if str(self.config.get("model_type")).startswith("minimax_m3"):
@@ -279,19 +284,26 @@ class _Config:
                 raise self.unknown(f"layer_types names {given} of {count} layers")
             return [self.word(word, _WORDS) for word in types[:count]]
         if str(self.config.get("model_type")).startswith("longcat"):  # attention twice in each
-            return ["full"] * 2 * self.size("num_layers")
-        count = self.size("num_hidden_layers", "n_layer")
-        if placed := list(self.placed(count)):
+            return ["full"] * 2 * self.layer_count("num_layers")
+        count = self.layer_count("num_hidden_layers", "n_layer")
+        if words := list(self.place_layers(count)):
             self.read |= PLACING
-            return placed
-        return list(self.windows(count)) or ["full"] * count
+            return words
+        return list(self.place_windows(count)) or ["full"] * count
+
+    def layer_count(self, *keys: str) -> int:
+        """How many there are; unknown where no model has so many."""
+        count = self.size(*keys)
+        if count > _MOST_LAYERS:
+            raise self.unknown(_SENSELESS, f"{count} layers")
+        return count
 
     def word(self, found: Any, known: Mapping[str, str]) -> str:
         if not isinstance(found, str) or found not in known:
             raise self.unknown("unknown layer type", str(found))
         return known[found]
 
-    def placed(self, count: int) -> Iterator[str]:
+    def place_layers(self, count: int) -> Iterator[str]:
         """One word per layer by another rule than a list of words; nothing where there is none."""
         numbers = range(count)
         if ratios := self.get("compress_ratios"):
@@ -333,7 +345,7 @@ class _Config:
                 raise self.unknown("the configuration does not say which layers are attention")
             yield from ["linear"] * count
 
-    def windows(self, count: int) -> Iterator[str]:
+    def place_windows(self, count: int) -> Iterator[str]:
         """One word per layer of a model that keeps K and V in each; nothing without a window."""
         numbers = range(count)
         chunk = self.stated("attention_chunk_size")
@@ -346,7 +358,7 @@ class _Config:
         if chunk:
             yield from ("chunked" if each else "full" for each in roped[:count])
         elif self.config.get("use_sliding_window") is False or not window:
-            yield from self.indexed(count)
+            yield from self.place_indexed(count)
         elif isinstance(window, list):  # Mistral's: one for each of some layers, repeated
             yield from ("sliding" if window[i % len(window)] else "full" for i in numbers)
         elif isinstance(pattern, str) and set(pattern) <= {"L", "G"}:
@@ -361,11 +373,11 @@ class _Config:
         else:
             raise self.unknown("sliding_window is stated, and not which layers have it")
 
-    def indexed(self, count: int) -> Iterator[str]:
+    def place_indexed(self, count: int) -> Iterator[str]:
         if self.get("kv_lora_rank") and self.stated("index_topk"):
             yield from ["indexed"] * count
 
-    def kept(self, word: str, number: int) -> list[Layers]:
+    def layers_of(self, word: str, number: int) -> list[Layers]:
         """What one layer keeps, by its word; some keep two things."""
         if word == "none" or (word != "linear" and self.borrows(number)):
             return []
@@ -377,9 +389,9 @@ class _Config:
                 Layers("recurrent", 1, conv=self.size("conv_dim", "hidden_size"), kernel=kernel)
             ]
         if word.startswith("compressed"):
-            return self.compressed(word)
+            return self.compressed_layers(word)
         if word.startswith("hybrid"):
-            return self.both(word)
+            return self.hybrid_layers(word)
         return [self.attention(word, number), *self.words_table(number)]
 
     def borrows(self, number: int) -> bool:
@@ -564,7 +576,7 @@ class _Config:
         said = self.get("mamba_ssm_cache_dtype") or self.get("mamba_ssm_dtype")
         return int(KV_ELEMENT_BYTES.get(str(said), usual)) if said else usual
 
-    def both(self, word: str) -> list[Layers]:
+    def hybrid_layers(self, word: str) -> list[Layers]:
         """A layer with attention and a state beside it."""
         if self.stated("mamba_d_state"):
             return [self._mamba(), self.attention("full")]
@@ -579,7 +591,7 @@ class _Config:
         bytes_ = 2.0 * kept.kv_heads * row
         return [kept, Layers("sliding", 1, window=kernel, index=bytes_, block=kernel)]
 
-    def compressed(self, word: str) -> list[Layers]:
+    def compressed_layers(self, word: str) -> list[Layers]:
         """DeepSeek V4: a window, and one entry for some tokens with the state that makes it.
 
         vLLM keeps 584 bytes an entry, in pages of a multiple of 576 (`fp8_ds_mla`).
@@ -588,18 +600,18 @@ class _Config:
             raise self.unknown("compressed attention of other sizes than DeepSeek V4's")
         self.read |= {"compress_rates", "num_key_value_heads", "v_head_dim", "o_lora_rank"}
         window = self.size("sliding_window")
-        near = Layers("sliding", 1, window=window, index=_padded(64, 584), block=64)
+        near = Layers("sliding", 1, window=window, index=padded_bytes(64, 584), block=64)
         ratio = int(word.rpartition(" ")[2])
         if ratio <= 1:
             return [near]
         index = self.size("index_head_dim")
         if ratio == 4:
-            entry = _padded(64, 584, 256) + _padded(64, index + index // 128 * 4, 256)
-            state = _padded(4, 4 * 4 * 512) + _padded(4, 4 * 4 * index)
+            entry = padded_bytes(64, 584, 256) + padded_bytes(64, index + index // 128 * 4, 256)
+            state = padded_bytes(4, 4 * 4 * 512) + padded_bytes(4, 4 * 4 * index)
             made = Layers("sliding", 1, window=8, index=state, block=4)
         elif ratio == 128:
-            entry = _padded(2, 584, 256)
-            made = Layers("sliding", 1, window=128, index=_padded(8, 2 * 4 * 512), block=8)
+            entry = padded_bytes(2, 584, 256)
+            made = Layers("sliding", 1, window=128, index=padded_bytes(8, 2 * 4 * 512), block=8)
         else:
             raise self.unknown("unknown layer type", f"compress_ratios {ratio}")
         return [near, Layers("mla", 1, index=entry, block=256), made]
@@ -613,6 +625,6 @@ class _Config:
         return [Layers("recurrent", 1, conv=width, kernel=seen + 1)]
 
 
-def _padded(entries: int, size: int, tokens: int = 0) -> float:
+def padded_bytes(entries: int, size: int, tokens: int = 0) -> float:
     """Bytes per token of a page with some entries, padded to a multiple of 576 bytes."""
     return math.ceil(entries * size / 576) * 576 / (tokens or entries)

@@ -68,11 +68,11 @@ def wrong(case: Mapping[str, Any]) -> str:
     except ArchitectureUnknown as fault:
         said, named = str(fault), case.get("unknown", "nothing").removeprefix("no ")
         return "" if named in said else said
-    told = next((case[key] for key in ("vllm", "formula", "read", "kept") if key in case), None)
-    if told is None:
+    right = next((case[key] for key in ("vllm", "formula", "read", "kept") if key in case), None)
+    if right is None:
         return "" if "sequences" in case else f"read, and is not known: {found}"
-    right = [((one, other), count) for one, other, count in told]
-    for (one, other), count in right:
+    expected = [((one, other), count) for one, other, count in right]
+    for (one, other), count in expected:
         near = (near for near in found if near[0] == one or is_near(near[0], one))
         match = next((key for key in near if is_near(key[1], other)), None)
         if match is None or found.pop(match) != count:
@@ -87,8 +87,8 @@ def is_near(one: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("part", ["classes", "published"])
 def test_none_is_wrong_without_a_word(part: str) -> None:
-    told = {name: wrong(case) for name, case in SHAPES[part].items()}
-    assert {name: what for name, what in told.items() if what} == {}
+    differences = {name: wrong(case) for name, case in SHAPES[part].items()}
+    assert {name: what for name, what in differences.items() if what} == {}
 
 
 def test_most_is_read() -> None:
@@ -96,7 +96,7 @@ def test_most_is_read() -> None:
     names = {name: len(name.split(", ")) for name in SHAPES["classes"]}
     read = [name for name, case in SHAPES["classes"].items() if "unknown" not in case]
     assert (sum(names[name] for name in read), sum(names.values())) == (365, 486)
-    assert sum(len(told.split()) for told in SHAPES["no_language_model"].values()) == 360
+    assert sum(len(names_.split()) for names_ in SHAPES["no_language_model"].values()) == 360
 
 
 @pytest.mark.parametrize("key", SHAPES["no_language_model"])
@@ -166,6 +166,8 @@ def test_a_state_has_the_bytes_that_vllm_gives_it(config: dict[str, Any], bytes_
     "broken",
     [
         {"layer_types": ["full_attention"]},
+        {"num_hidden_layers": 10**9},
+        {"moe": 7},
         {"layer_types": ["full_attention", "new_attention"]},
         {"kv_lora_rank": 512, "qk_rope_head_dim": "64"},
         {"num_kv_shared_layers": 1, "num_hidden_layers": "2"},
