@@ -167,7 +167,6 @@ def test_a_state_has_the_bytes_that_vllm_gives_it(config: dict[str, Any], bytes_
     [
         {"layer_types": ["full_attention"]},
         {"num_hidden_layers": 10**9},
-        {"moe": 7},
         {"layer_types": ["full_attention", "new_attention"]},
         {"kv_lora_rank": 512, "qk_rope_head_dim": "64"},
         {"num_kv_shared_layers": 1, "num_hidden_layers": "2"},
