@@ -562,6 +562,10 @@ class _Config:
                 kernel=kernel,
             )
         inner = wide * self.size("hidden_size")
+        if self.config.get("model_type") in ("mamba", "falcon_mamba"):
+            # Of Mamba-1 alone vLLM takes this as the width: Falcon-Mamba's `expand` is 16, and
+            # means nothing (models/mamba.py). A hybrid's is that of its dense layers.
+            inner = self.stated("intermediate_size") or inner
         return Layers(
             "recurrent",
             1,
