@@ -208,6 +208,10 @@ class _Config:
     def stated(self, *keys: str) -> int | None:
         """The first of these that is a size; None where none is."""
         found = [self.get(key) for key in keys]
+        for key, text in zip(keys, found, strict=True):
+            if isinstance(text, str) and text.isdecimal():
+                # Left out, it would get the size that a model without it has.
+                raise self.unknown(f"{key} is text, not a number", text)
         sizes = (each for each in found if isinstance(each, int) and not isinstance(each, bool))
         return next((each for each in sizes if each > 0), None)
 
