@@ -401,6 +401,8 @@ class _Case:
             unknown.append(f"the size of {self.model.id} is not known")
         if self.shapes is None:
             unknown.append(f"the shapes of {self.model.id}, and so its KV cache, are not known")
+        elif self.context is None:
+            unknown.append("neither recipe (max_model_len) nor model says how long a context is")
         elif not self.countable:
             unknown.append(f"the size of a {self.asked.kv_dtype} KV cache is not known")
         if self.engine.counts_overhead and self.profiled is None:

@@ -180,11 +180,21 @@ _IS_GIT = like(
     "https://…, ssh://…, git://…, file:///…, USER@HOST:PATH or a full path",
     hidden=True,
 )
-_HOST = r"[A-Za-z0-9@_:\[][A-Za-z0-9@_.:%/\[\]-]*"
+# ssh takes an address of IPv6 without brackets; account and port are keys of the host.
+_HOST = (
+    r"(?:@(?:ssh/)?)?(?:[A-Za-z0-9_][A-Za-z0-9_.%/-]*"
+    r"|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?)"
+)
 
 #: A host's name reaches ssh's command line, files on hosts, and terminals.
 HostName = Annotated[
-    str, like(_HOST, "is no name", "an address, a name of ~/.ssh/config, or @local")
+    str,
+    like(
+        _HOST,
+        "is no name",
+        "an address without brackets, a name of ~/.ssh/config, or @local; the account is "
+        "ssh_user (`lockstep init --user`), the port ssh_port",
+    ),
 ]
 TargetName = Annotated[
     str,

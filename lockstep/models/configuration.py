@@ -208,6 +208,10 @@ class _Config:
     def stated(self, *keys: str) -> int | None:
         """The first of these that is a size; None where none is."""
         found = [self.get(key) for key in keys]
+        for key, text in zip(keys, found, strict=True):
+            if isinstance(text, str) and text.isdecimal():
+                # Left out, it would get the size that a model without it has.
+                raise self.unknown(f"{key} is text, not a number", text)
         sizes = (each for each in found if isinstance(each, int) and not isinstance(each, bool))
         return next((each for each in sizes if each > 0), None)
 
@@ -562,6 +566,10 @@ class _Config:
                 kernel=kernel,
             )
         inner = wide * self.size("hidden_size")
+        if self.config.get("model_type") in ("mamba", "falcon_mamba"):
+            # Of Mamba-1 alone vLLM takes this as the width: Falcon-Mamba's `expand` is 16, and
+            # means nothing (models/mamba.py). A hybrid's is that of its dense layers.
+            inner = self.stated("intermediate_size") or inner
         return Layers(
             "recurrent",
             1,

@@ -43,6 +43,14 @@ _HOOKS = ("pre_exec", "post_exec", "post_commands", "mods")
 _VERSIONS = ("recipe_version", "sparkrun_version")
 # What changes other keys where a condition holds (sparkrun 0.4), and is not read.
 _CONDITIONAL = ("overrides",)
+#: What `executor_config` says of a container, as options of `docker run`.
+CONTAINER_KEYS = ("gpus", "network", "ipc", "shm_size", "user", "entrypoint")
+# Keys that mean something one step deeper → the mapping that they belong in.
+_PLACES = {
+    **dict.fromkeys((key for engine in ENGINES.values() for key in engine.flags), "defaults"),
+    **dict.fromkeys(("host", "port"), "defaults"),
+    **dict.fromkeys(CONTAINER_KEYS, "executor_config"),
+}
 # What else that format has (2026-11): it means nothing here.
 _UNUSED = (
     *("name", "description", "runtime_version", "runtime_config", "runtime_cache", "benchmark"),
@@ -92,7 +100,8 @@ class Recipe:
         name: The file's stem; how targets in the inventory refer to it.
         path: The file it was read from.
         hooks: pre_exec, post_exec, post_commands and mods, kept unread: Lockstep runs none of them.
-        misspelt: Top-level keys that nobody knows → the known one that each is like.
+        misspelt: Top-level keys that nobody knows → the known one that each is like, or is with the
+            mapping that it belongs in ("executor_config.entrypoint").
         conditional: Its keys that change others under a condition; Lockstep reads none of them.
         model: Hugging Face id, or a path; a GGUF file set is "repository:quant".
         model_revision: Commit, tag or branch of the model, or None where it is not pinned.
@@ -295,7 +304,11 @@ def _recipe(data: dict[str, Any], path: Path) -> Recipe:
 
 def _misspelt(data: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
     unknown = [key for key in data if key not in known and key not in _UNUSED]
-    return {key: near for key in unknown if (near := schema.nearest_name(key, known))}
+    near = {
+        key: f"{_PLACES[key]}.{key}" if key in _PLACES else schema.nearest_name(key, known)
+        for key in unknown
+    }
+    return {key: meant for key, meant in near.items() if meant}
 
 
 def _refuse_v1(data: dict[str, Any], where: str) -> None:

@@ -48,7 +48,8 @@ def of_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def hide(text: str, found: Iterable[tuple[str, str]]) -> str:
     """A word of a command line or a value without these secrets."""
-    for _, secret in found:
+    # The longest first: a short one inside it would leave the rest of it readable.
+    for secret in sorted((secret for _, secret in found), key=len, reverse=True):
         # As JSON has it, too.
         for form in (secret, json.dumps(secret)[1:-1]):
             text = text.replace(form, HIDDEN)

@@ -9,7 +9,7 @@ from lockstep.core.errors import RecipeError
 from lockstep.inventory.cluster import Group
 from lockstep.inventory.settings import Settings
 from lockstep.onhost.docker import container_group
-from lockstep.recipes.recipe_file import Recipe
+from lockstep.recipes.recipe_file import CONTAINER_KEYS, Recipe
 
 DOCKER = "/usr/bin/docker"
 #: The same as `LABEL` of `onhost/docker/docker_api.py`.
@@ -103,7 +103,7 @@ def run_options(recipe: Recipe, group: Group | None = None) -> tuple[str, ...]:
     """
     settings = {**_DEFAULTS, **recipe.executor_config, **(_OF_A_RANK if group else {})}
     options: list[str] = []
-    for key in ("gpus", "network", "ipc", "shm_size", "user", "entrypoint"):
+    for key in CONTAINER_KEYS:
         value = settings[key]
         if value is None or (value == "" and key != "entrypoint"):
             continue

@@ -199,6 +199,14 @@ def test_unknown_figures_are_named_not_guessed() -> None:
     )
 
 
+def test_a_context_that_nobody_states_is_named() -> None:
+    sizes = "model_params: 8B, quant_bits: 16, num_layers: 32, num_kv_heads: 8, head_dim: 128"
+    command = "command: vllm serve {model} --gpu-memory-utilization 0.5"
+    text = f"model: a/b\n{command}\nmetadata: {{{sizes}}}"
+    said = fit(recipe_file.parse(text, Path("x.yaml")), KNOWN.knowledge).reasons[0]
+    assert said == "neither recipe (max_model_len) nor model says how long a context is"
+
+
 def test_sparkrun_metadata_stands_in_for_the_catalogue() -> None:
     recipe = recipe_file.parse(
         "model: nobody/knows\ncommand: vllm serve {model} --max-model-len 32768"

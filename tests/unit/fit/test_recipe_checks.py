@@ -301,6 +301,8 @@ def test_an_engine_outside_the_recipes_range_is_refused() -> None:
         ("comand", "command"),
         ("default", "defaults"),
         ("lockstpe", "lockstep"),
+        ("entrypoint", "executor_config.entrypoint"),
+        ("max_model_len", "defaults.max_model_len"),
         # The format has it, or allows whatever else.
         ("containers", ""),
         ("builder", ""),

@@ -264,10 +264,18 @@ def test_a_hostile_value_is_refused_by_its_key(key: str, data: dict[str, Any]) -
     assert str(refused.value).partition(": ")[2].startswith(key)
 
 
-@pytest.mark.parametrize("name", ["-oProxyCommand=reboot", "a b", "a\x1b[2J", ""])
+@pytest.mark.parametrize(
+    "name",
+    ["-oProxyCommand=reboot", "a b", "a\x1b[2J", "", "you@spark", "[fd00::1]", "10.0.0.1:22"],
+)
 def test_a_host_has_a_name_that_no_program_takes_for_an_option(name: str) -> None:
     with pytest.raises(InventoryError, match="a host's name is no name"):
         spark(name)
+
+
+@pytest.mark.parametrize("name", ["fd00::1", "::ffff:10.0.0.1", "fe80::1%eth0", "@ssh/a", "a_1.b"])
+def test_ssh_takes_an_address_as_it_is(name: str) -> None:
+    assert spark(name).name == name
 
 
 @pytest.mark.parametrize(

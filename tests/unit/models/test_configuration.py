@@ -170,6 +170,7 @@ def test_a_state_has_the_bytes_that_vllm_gives_it(config: dict[str, Any], bytes_
         {"layer_types": ["full_attention", "new_attention"]},
         {"kv_lora_rank": 512, "qk_rope_head_dim": "64"},
         {"num_kv_shared_layers": 1, "num_hidden_layers": "2"},
+        {"num_key_value_heads": "8"},
         {"per_layer_config": [1]},
         {
             "sliding_window": [None],

@@ -29,6 +29,8 @@ TOKEN = "hf_" + "a" * 34
         ("--env NGC_API_KEY=s3", "", ["NGC_API_KEY"]),
         ("", f"HF_TOKEN: {TOKEN}", ["HF_TOKEN"]),
         ("", "X_PASSWORD: 1234", ["X_PASSWORD"]),
+        # One is inside the other.
+        ("--api-key bb", "A: hf_s3bbs3bbs3bbs3bbs3bb", ["--api-key", "A"]),
         ("", "OPENAI_API_KEY: $OPENAI_API_KEY", ["OPENAI_API_KEY"]),
         ("", 'A: \'{"b": [{"password": "s3"}]}\'', ["A"]),
         ("", "PROXY: http://me:s3@proxy:3128", ["PROXY"]),
