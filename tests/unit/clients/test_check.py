@@ -58,6 +58,17 @@ def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
             stream({"type": "response.failed", "response": {"error": {"message": "no"}}}),
             ("refused", (), "no"),
         ),
+        (
+            {"stream": True},
+            stream({"error": {"message": "cold", "code": 503}}),
+            ("unknown", (), "cold"),
+        ),
+        (
+            {"stream": True},
+            stream({"type": "error", "error": {"type": "api_error", "message": "cold"}}),
+            ("unknown", (), "cold"),
+        ),
+        ({"stream": True}, stream({"type": "error", "response": None}), ("refused", (), "null")),
         ({"stream": True}, Reply(b": waiting\n\n"), ("refused", (), "without an event")),
     ],
 )
@@ -111,6 +122,7 @@ def auto(**facts: object) -> Reply:
         (auto(kind="embedding"), "qwen is hot and does not chat; found embedding"),
         (as_json({"error": "who"}, 401), "asks for a key"),
         (Reply(b"<html>"), "no answer of the gateway"),
+        (Reply(b"[]"), "no answer of the gateway"),
     ],
 )
 def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, said: str) -> None:
