@@ -141,8 +141,8 @@ class Door:
             self._judge_key(answer.status, said)
             outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
             return row(shape, outcome, why=f"{answer.status}: {said}")
-        if fault := _fault_in(answer.data, shape.body.get("stream") is True):
-            return row(shape, *fault)
+        if broken := _fault_in(answer.data, shape.body.get("stream") is True):
+            return row(shape, *broken)
         evened = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
         return row(shape, "evened" if evened else "works", evened)
 
@@ -187,7 +187,7 @@ def _fault_in(data: bytes, stream: bool) -> tuple[Outcome, tuple[str, ...], str]
     events = [found for line in lines if (found := _object(line.removeprefix(b"data:")))]
     for event in events:
         if event.get("error") or event.get("type") in ("error", "response.failed"):
-            # A stream that has begun with comments has its status in here, Anthropic's a name of it.
+            # A stream that has begun with comments has its status here, Anthropic's a name for it.
             error = _error(event)
             silent = error.get("code", error.get("type")) in (*_SILENT, *_SILENT_NAMES)
             return "unknown" if silent else "refused", (), _words(event)
