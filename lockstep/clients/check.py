@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -87,7 +88,11 @@ class Row:
 
 @dataclass
 class Door:
-    """A gateway's address, without a path, and the key for it."""
+    """A gateway's address, without a path, and the key for it.
+
+    Raises:
+        LockstepError: the key is more than one word.
+    """
 
     url: str
     key: str | None = None
@@ -96,6 +101,12 @@ class Door:
             retries=False, timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
         )
     )
+
+    def __post_init__(self) -> None:
+        # As a header it would be refused with words that repeat it.
+        if self.key and not re.fullmatch("[!-~]+", self.key):
+            what = "the key is no single word of ASCII letters and signs"
+            raise LockstepError(what, remedy="Give a file with the key alone: --key-file.")
 
     def hot(self) -> str:
         """The model that is hot and chats.

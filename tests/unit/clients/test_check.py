@@ -136,3 +136,10 @@ def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, said: str
 def test_the_hot_model_is_the_one_behind_auto() -> None:
     with serving({"/v1/models": auto(kind="chat")}) as server:
         assert Door(server.url).hot() == "qwen"
+
+
+@pytest.mark.parametrize("key", ["# anna\nlk-secret", "lk-secret \ufffd"])
+def test_a_file_with_more_than_a_key_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(LockstepError, match="no single word") as refused:
+        Door("http://127.0.0.1:9", key).hot()
+    assert "secret" not in str(refused.value)
