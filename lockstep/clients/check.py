@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +38,7 @@ _LIMITS = {
 }
 # A time-out, too many at once, a gateway or an engine that is not there: nothing about a shape.
 _SILENT = (408, 429, 502, 503, 504)
+_SILENT_NAMES = ("api_error", "overloaded_error", "rate_limit_error")
 _KEY_WANTED = (401, 403)
 
 
@@ -86,7 +88,11 @@ class Row:
 
 @dataclass
 class Door:
-    """A gateway's address, without a path, and the key for it."""
+    """A gateway's address, without a path, and the key for it.
+
+    Raises:
+        LockstepError: the key is more than one word.
+    """
 
     url: str
     key: str | None = None
@@ -95,6 +101,12 @@ class Door:
             retries=False, timeout=urllib3.Timeout(connect=_CONNECT_S, read=_ANSWER_S)
         )
     )
+
+    def __post_init__(self) -> None:
+        # As a header it would be refused with words that repeat it.
+        if self.key and not re.fullmatch("[!-~]+", self.key):
+            what = "the key is no single word of ASCII letters and signs"
+            raise LockstepError(what, remedy="Give a file with the key alone: --key-file.")
 
     def hot(self) -> str:
         """The model that is hot and chats.
@@ -105,6 +117,8 @@ class Door:
         try:
             answer = self._pool.request("GET", f"{self.url}/v1/models", headers=self._headers())
             listed = json.loads(answer.data)
+            if not isinstance(listed, dict):
+                raise ValueError("no JSON object")
         except (HTTPError, OSError, ValueError) as fault:
             raise LockstepError("no answer of the gateway", found=_short(fault)) from fault
         self._judge_key(answer.status, listed)
@@ -138,9 +152,8 @@ class Door:
             self._judge_key(answer.status, said)
             outcome: Outcome = "unknown" if answer.status in _SILENT else "refused"
             return row(shape, outcome, why=f"{answer.status}: {said}")
-        broken = _fault_in(answer.data, shape.body.get("stream") is True)
-        if broken:
-            return row(shape, "refused", why=broken)
+        if broken := _fault_in(answer.data, shape.body.get("stream") is True):
+            return row(shape, *broken)
         evened = tuple(filter(None, answer.headers.get(EVENED, "").split(",")))
         return row(shape, "evened" if evened else "works", evened)
 
@@ -177,16 +190,19 @@ def row(shape: Shape, outcome: Outcome, evened: tuple[str, ...] = (), why: str =
     return Row(*of_shape, outcome, evened, why)
 
 
-def _fault_in(data: bytes, stream: bool) -> str:
-    """Why an answer with status 200 is none; "" where it is one."""
+def _fault_in(data: bytes, stream: bool) -> tuple[Outcome, tuple[str, ...], str] | None:
+    """What an answer with status 200 says that is none, and why; None where it is one."""
     if not stream:
-        return "" if _object(data) else f"no JSON object: {data[:100]!r}"
+        return None if _object(data) else ("refused", (), f"no JSON object: {data[:100]!r}")
     lines = [line for line in data.splitlines() if line.startswith(b"data:")]
     events = [found for line in lines if (found := _object(line.removeprefix(b"data:")))]
     for event in events:
         if event.get("error") or event.get("type") in ("error", "response.failed"):
-            return _words(event)
-    return "" if events else "a stream without an event"
+            # A stream that has begun with comments has its status here, Anthropic's a name for it.
+            error = _error(event)
+            silent = error.get("code", error.get("type")) in (*_SILENT, *_SILENT_NAMES)
+            return "unknown" if silent else "refused", (), _words(event)
+    return None if events else ("refused", (), "a stream without an event")
 
 
 def _object(text: bytes) -> Mapping[str, Any] | None:
@@ -204,9 +220,14 @@ def _message(data: bytes) -> str:
 
 def _words(found: Mapping[str, Any]) -> str:
     """The message of an error, in any of the forms that engines and gateway have."""
-    inner = found.get("error") or found.get("response", {}).get("error") or found
-    message = inner.get("message") if isinstance(inner, dict) else inner
+    message = _error(found).get("message")
     return str(message or found.get("detail") or json.dumps(found))[:300]
+
+
+def _error(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    response = found.get("response")
+    inner = found.get("error") or (isinstance(response, dict) and response.get("error")) or found
+    return inner if isinstance(inner, dict) else {"message": inner}
 
 
 def _short(fault: BaseException) -> str:

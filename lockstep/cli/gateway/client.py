@@ -64,7 +64,11 @@ def check(
     if not asks:
         programs = ", ".join(dict.fromkeys(shape.program for shape in shapes()))
         raise LockstepError("no such program", found=str(name), allowed=programs)
-    key = key_file.read_text(encoding="utf-8") if key_file else os.environ.get(VARIABLE, "")
+    key = (
+        key_file.read_text(encoding="utf-8", errors="replace")
+        if key_file
+        else os.environ.get(VARIABLE, "")
+    )
     # Its own door there needs no certificate of the gateway's authority here.
     with tunnel(chosen[0].login, [local_url(chosen[0].plan.settings)]) as there:
         door = Door(there.urls[0], key.strip() or None)

@@ -25,8 +25,8 @@ _FREE = b"/health"
 _SERVED = (b"/v1/", b"/metrics")
 # Who asks through a proxy is not who connects.
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
-# Headers that are judged here: of two of them, others may read the other one.
-_ONCE = (b"host", b"origin", b"sec-fetch-site")
+# Headers that are judged in the gateway: of two of them, others may read the other one.
+_ONCE = (b"host", b"origin", b"sec-fetch-site", b"content-type")
 _NO_KEY = "a key is needed: Authorization: Bearer KEY. Your operator makes one with `lockstep key`"
 
 

@@ -58,6 +58,17 @@ def test_a_dozen_programs_each_with_its_source_and_none_twice() -> None:
             stream({"type": "response.failed", "response": {"error": {"message": "no"}}}),
             ("refused", (), "no"),
         ),
+        (
+            {"stream": True},
+            stream({"error": {"message": "cold", "code": 503}}),
+            ("unknown", (), "cold"),
+        ),
+        (
+            {"stream": True},
+            stream({"type": "error", "error": {"type": "api_error", "message": "cold"}}),
+            ("unknown", (), "cold"),
+        ),
+        ({"stream": True}, stream({"type": "error", "response": None}), ("refused", (), "null")),
         ({"stream": True}, Reply(b": waiting\n\n"), ("refused", (), "without an event")),
     ],
 )
@@ -111,6 +122,7 @@ def auto(**facts: object) -> Reply:
         (auto(kind="embedding"), "qwen is hot and does not chat; found embedding"),
         (as_json({"error": "who"}, 401), "asks for a key"),
         (Reply(b"<html>"), "no answer of the gateway"),
+        (Reply(b"[]"), "no answer of the gateway"),
     ],
 )
 def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, said: str) -> None:
@@ -124,3 +136,10 @@ def test_where_nothing_can_be_told_one_sentence_says_why(reply: Reply, said: str
 def test_the_hot_model_is_the_one_behind_auto() -> None:
     with serving({"/v1/models": auto(kind="chat")}) as server:
         assert Door(server.url).hot() == "qwen"
+
+
+@pytest.mark.parametrize("key", ["# anna\nlk-secret", "lk-secret \ufffd"])
+def test_a_file_with_more_than_a_key_is_refused_and_not_shown(key: str) -> None:
+    with pytest.raises(LockstepError, match="no single word") as refused:
+        Door("http://127.0.0.1:9", key).hot()
+    assert "secret" not in str(refused.value)

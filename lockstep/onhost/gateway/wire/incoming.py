@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
@@ -13,6 +14,8 @@ from lockstep.onhost.gateway.wire.answers import Refused
 
 Model = TypeVar("Model", bound=pydantic.BaseModel)
 
+#: Why a JSON object is refused that is too much to read; others may read it.
+TOO_MUCH = "values"
 _LONGEST_NAME = 256  # Longer than any name of a model; it comes back in messages.
 
 
@@ -77,18 +80,20 @@ class Document:
 
     def __init__(self, body: bytes) -> None:
         try:
+            # As Python's engines read it: they must get nothing that was judged as another text.
             # .NET and PowerShell put a mark of the byte order before it.
-            self.text = body.decode("utf-8-sig")
+            self.text = body.decode(json.detect_encoding(body), "surrogatepass")
             self.members = json_object.members(self.text)
-        except json_object.TooMany as error:
-            raise Refused(400, str(error), "json") from error
-        except (ValueError, RecursionError) as error:
+        except (json_object.TooMany, RecursionError) as error:
+            said = str(error) if isinstance(error, ValueError) else "the body is nested too deeply"
+            raise Refused(400, said, TOO_MUCH) from error
+        except ValueError as error:
             raise Refused(400, "the body is no JSON object in UTF-8", "json") from error
 
     @property
     def body(self) -> bytes:
         """Its bytes."""
-        return self.text.encode()
+        return self.text.encode(errors="surrogatepass")
 
     def read(self, model: type[Model]) -> Model:
         """What it asks. Refused names each key that is wrong, and repeats no value."""
@@ -115,7 +120,8 @@ class Document:
             values, there = even_out.even_out(path, self.members, shapes)
             new |= values
         try:
-            return json_object.replaced(self.text, self.members, new).encode(), there
+            text = json_object.replaced(self.text, self.members, new)
+            return text.encode(errors="surrogatepass"), there
         except (ValueError, RecursionError) as error:
             # A text may end in the middle of a character, and a number may be none.
             raise Refused(400, "the body has values that JSON has no form for", "json") from error

@@ -29,6 +29,7 @@ from raw_engine import chunk
 
 from lockstep.onhost.gateway.app import MODEL_PATHS
 from lockstep.onhost.gateway.server import LONGEST_HEAD
+from lockstep.onhost.gateway.wire import json_object
 
 
 @pytest.fixture(scope="module")
@@ -321,10 +322,27 @@ def test_what_is_known_to_end_an_engine_is_refused(spark: Spark, asked: dict[str
     spark.nobody_asked()
 
 
-def test_it_is_refused_at_a_targets_own_port_too(spark: Spark) -> None:
+@pytest.mark.parametrize(
+    ("path", "body", "headers", "status"),
+    [
+        (CHAT, b"{%s}", {}, 400),
+        # vLLM and SGLang read each of these as the first one.
+        (CHAT, b"{%s}", {"Content-Encoding": "identity"}, 400),
+        (f"{CHAT}%0A", b"{%s}", {}, 404),
+        (CHAT, "{%s}", {}, 400),
+        (CHAT, b'{"x":"\xed\xa0\x80",%s}', {}, 400),
+        (CHAT, b'{"x":"%b",%%s}' % (b"," * json_object.VALUES), {}, 400),
+        (CHAT, b'{"x":%b,%%s}' % (b"[" * 2000 + b"]" * 2000), {}, 400),
+    ],
+)
+def test_it_is_refused_at_a_targets_own_port_too(
+    spark: Spark, path: str, body: bytes | str, headers: dict[str, str], status: int
+) -> None:
     hot(spark, "mistral")
-    answer, _ = ask(spark, "POST", "/v1/completions", {"n": 5_000_000}, door="target")
-    assert answer.status == 400
+    ends = b'"n":5000000'
+    sent = body % ends if isinstance(body, bytes) else (body % ends.decode()).encode("utf-16")
+    answer, _ = ask(spark, "POST", path, sent, headers, door="target")
+    assert answer.status == status
     spark.nobody_asked("mistral")
 
 

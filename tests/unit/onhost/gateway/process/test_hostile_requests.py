@@ -64,7 +64,9 @@ def test_who_only_asks_and_sends_no_more_is_answered(spark: Spark, times: int) -
     assert everything(spark, request * times, more=False).count(b"HTTP/1.1 200 ") == times
 
 
-@pytest.mark.parametrize("twice", ["host: localhost", "origin: http://localhost"])
+@pytest.mark.parametrize(
+    "twice", ["host: localhost", "origin: http://localhost", "content-type: a"]
+)
 def test_who_a_request_is_for_is_said_once(spark: Spark, twice: str) -> None:
     lines = ["GET /v1/models HTTP/1.1", "host: localhost", twice, twice, "connection: close"]
     status, _, body = said(spark, "\r\n".join([*lines, "", ""]).encode())

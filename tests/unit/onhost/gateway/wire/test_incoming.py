@@ -56,7 +56,6 @@ def test_another_model_is_named_and_nothing_else_changes(
         b'{"model": "a"} {}',
         b"{1: 2}",
         b"\xff\xfe{",
-        b'{"model": ' + b"[" * 100_000,
         b'{"a":' + b"9" * 5000 + b"}",
     ],
 )
@@ -68,6 +67,7 @@ def test_what_is_no_object_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
+        (b'{"model": ' + b"[" * 100_000, "too deeply"),
         (b"{" + b",".join(b'"k%d":1' % n for n in range(1001)) + b"}", "1,000 members"),
         # Equal keys are one member, and as much work.
         (b"{" + b",".join([b'"k":1'] * 1001) + b"}", "1,000 members"),
