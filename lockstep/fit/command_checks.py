@@ -39,8 +39,10 @@ _W4A16 = ("mxfp4", "int4")
 _SHARED_GIB = 16
 # "v0.5.15.post1-cu130", as vLLM, SGLang and others tag a release.
 _RELEASE = re.compile(r"v(\d+(?:\.\d+)+(?:\.post\d+|rc\d+)?)(?:-|$)")
-# Keys whose value is a folder, or a repository that the engine looks up.
+# Keys whose value is a file, a folder, or a repository that the engine looks up.
 _CONTENT = ("draft_model", "tokenizer", "tokenizer_path", "hf_config_path")
+# The same of engines that have them.
+_FILES = ("model_url", "mmproj", "mmproj_url", "lora")
 _MOVING = ("latest", "nightly", "main", "dev")
 
 
@@ -453,11 +455,12 @@ def _content(case: Case) -> Iterator[Finding]:
     others = [draft.model for draft in [recipe.lockstep.draft] if draft]
     others += [borrow.model for borrow in recipe.lockstep.borrow]
     drafting = flags.value_of(case.argv, engine.draft_config) if engine.draft_config else None
-    said = {key: flags.value_of(case.argv, engine.spellings(key)) for key in _CONTENT}
+    keys = (*_CONTENT, *(key for key in _FILES if key in engine.flags))
+    said = {key: flags.value_of(case.argv, engine.spellings(key)) for key in keys}
     if drafting:
         said["draft_model"] = flags.json_value(engine.draft_config[0], drafting).get("model")
     for key, name in said.items():
-        if not name or "/" not in name or name.startswith("/"):
+        if not name or name.startswith("/") or not ("/" in name or name.endswith(".gguf")):
             continue
         if name not in (recipe.model, recipe.repository, *others):
             yield case.error(

@@ -253,23 +253,28 @@ def test_a_name_that_is_taken_away_leaves_the_models_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
+    ("key", "value", "text"),
     [
-        ("speculative_config", {"method": "dflash", "model": "org/other"}),
-        ("tokenizer", "org/other"),
-        ("hf_config_path", "org/other"),
+        ("speculative_config", {"method": "dflash", "model": "org/other"}, VLLM),
+        ("tokenizer", "org/other", VLLM),
+        ("hf_config_path", "org/other", VLLM),
+        ("mmproj_url", "https://hub.example/org/other.gguf", LLAMACPP),
+        ("lora", "org/other.gguf", LLAMACPP),
+        ("mmproj", "mmproj-org-other.gguf", LLAMACPP),
     ],
 )
-def test_an_override_that_names_what_nobody_fetches_stops_the_deploy(key: str, value: Any) -> None:
+def test_an_override_that_names_what_nobody_fetches_stops_the_deploy(
+    key: str, value: Any, text: str
+) -> None:
     known = catalogue.load()
     for wrong, said in ((value, True), ("/data/mine", False)):
         if isinstance(value, dict) and not said:
             wrong = {**value, "model": "org/draft"}
-        target = bound(**{key: wrong})
+        target = bound(text, **{key: wrong})
         found = check(target.recipe, known, overrides=target.overrides(target.recipe))
         stops = [each for each in found if each.code == "not-fetched"]
         assert bool(stops) is said
-        assert all(each.severity == "error" and "org/other" in each.message for each in stops)
+        assert all(each.severity == "error" and "other" in each.message for each in stops)
 
 
 @pytest.mark.parametrize("share", [1.5, 0, -0.2])
