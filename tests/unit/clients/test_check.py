@@ -82,6 +82,12 @@ def test_what_an_answer_says_of_a_shape(
     assert why in row.why and bool(why) == bool(row.why)
 
 
+def test_after_two_without_an_answer_nobody_waits_for_more() -> None:
+    with serving({CHAT: as_json({"error": {"message": "busy"}}, 503)}) as server:
+        rows = list(ask_all(Door(server.url), [shape()] * 4, pictures=False))
+    assert [row.outcome for row in rows] == ["unknown"] * 2 + ["left out"] * 2
+
+
 def test_each_asks_whatever_is_hot_for_a_short_answer() -> None:
     def answer(seen: Seen) -> Reply:
         return as_json({"path": seen.path})
