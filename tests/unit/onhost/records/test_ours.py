@@ -259,7 +259,11 @@ def test_a_restart_of_docker_would_end_the_containers_of_others(
 ) -> None:
     said[CONTAINERS] = "postgres\t\nopen-webui\topen-webui\nplex\t\n"
     label, running = "lockstep.unit", {"LOCKSTEP_GENERATION": "0123"}
-    with subprocess.Popen(["sleep", "60"], env=running) as process:
+    pipe = subprocess.PIPE
+    words = ["/bin/sh", "-c", "echo; read end"]
+    with subprocess.Popen(words, env=running, stdin=pipe, stdout=pipe) as process:
+        # While it begins, the kernel shows no environment of it.
+        assert process.stdout is not None and process.stdout.readline()
         said[MAIN_PID] = str(process.pid)
         judge = root.judge()
         theirs = "its restart would end postgres, plex"
