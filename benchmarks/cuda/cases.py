@@ -147,7 +147,7 @@ def command(case: Case, folders: Path) -> tuple[tuple[str, ...], dict[str, str]]
 
 
 def predicted(case: Case, card: Card, folders: Path, version: str) -> Fit:
-    """What `lockstep plan` says of it on a machine with this card, for an engine of this version.
+    """Words of `lockstep plan` for it on a machine with this card and an engine of this version.
 
     Nothing is held back for a system here: a card's memory is the engine's alone.
     """

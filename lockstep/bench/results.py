@@ -95,7 +95,7 @@ class Result:
 
     @property
     def sense(self) -> str:
-        """What suite `sense` found: "sound", "nonsense", "untold"; "" where it did not run."""
+        """Finding of suite `sense`: "sound", "nonsense", "untold"; "" where it did not run."""
         found = self.suite("sense")
         return "" if found is None else found.summary.get("sense", "untold")
 

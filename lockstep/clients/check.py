@@ -194,13 +194,13 @@ def ask_all(door: Door, chosen: Sequence[Shape], *, pictures: bool) -> Iterator[
 
 
 def row(shape: Shape, outcome: Outcome, evened: tuple[str, ...] = (), why: str = "") -> Row:
-    """What became of a shape."""
+    """The row of a shape with its outcome."""
     of_shape = (shape.program, shape.version, shape.shape, shape.source, shape.date.isoformat())
     return Row(*of_shape, outcome, evened, why)
 
 
 def _fault_in(data: bytes, stream: bool) -> tuple[Outcome, tuple[str, ...], str] | None:
-    """What an answer with status 200 says that is none, and why; None where it is one."""
+    """The outcome of status 200 with an error inside, and why; None for a real answer."""
     if not stream:
         return None if _object(data) else ("refused", (), f"no JSON object: {data[:100]!r}")
     lines = [line for line in data.splitlines() if line.startswith(b"data:")]

@@ -46,7 +46,9 @@ def overhead_gib(
     if asked.hosts > 1 or shapes.step is None or shapes.vocabulary is None or shapes.width is None:
         return None
     sees = (not shapes.dense) if vision is None else vision
-    held = [_held(shapes, asked, runner, sees, workspace) for runner in runners(shapes, asked)]
+    held = [
+        _profile_bytes(shapes, asked, runner, sees, workspace) for runner in runners(shapes, asked)
+    ]
     known = [each for each in held if each is not None]
     return (max(known) + 2 * shapes.step.loaded) / GIB if known else None
 
@@ -77,7 +79,7 @@ def blind(asked: Serving) -> bool:
     return asked.release is None or not _since(asked, "0.30")
 
 
-def _held(
+def _profile_bytes(
     shapes: Architecture, asked: Serving, runner: int, sees: bool, workspace: bool
 ) -> float | None:
     """Bytes that one runner holds; None for a draft that was not measured with it."""

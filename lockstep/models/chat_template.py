@@ -24,23 +24,23 @@ _OF_MISTRAL_COMMON: tuple[TemplateShape, ...] = (
 Messages = Sequence[Mapping[str, Any]]
 
 
-def _said(role: str, content: Any = "a", **more: Any) -> dict[str, Any]:
+def _message(role: str, content: Any = "a", **more: Any) -> dict[str, Any]:
     return {"role": role, "content": content, **more}
 
 
 _CALL = {"id": "call00001", "type": "function", "function": {"name": "look", "arguments": {}}}
-_CALLED = [_said("user"), _said("assistant", "", tool_calls=[_CALL])]
-_RESULT = _said("tool", tool_call_id=_CALL["id"], name="look")
+_CALLED = [_message("user"), _message("assistant", "", tool_calls=[_CALL])]
+_RESULT = _message("tool", tool_call_id=_CALL["id"], name="look")
 _ADDRESS = "https://example.com/a.png"
 _PICTURE = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": _ADDRESS}}]
 # A conversation that most templates take, and the same with the shape in it.
-_SYSTEM = [_said("system"), _said("user")]
+_SYSTEM = [_message("system"), _message("user")]
 _TRIED: dict[TemplateShape, tuple[Messages, Messages]] = {
-    "same_role": ([_said("user")], [_said("user"), _said("user")]),
-    "user_after_tool": ([*_CALLED, _RESULT], [*_CALLED, _RESULT, _said("user")]),
-    "late_system": (_SYSTEM, [_said("system"), *_SYSTEM]),
-    "developer": ([_said("user")], [_said("developer"), _said("user")]),
-    "tool_picture": ([_said("user", _PICTURE)], [*_CALLED, {**_RESULT, "content": _PICTURE}]),
+    "same_role": ([_message("user")], [_message("user"), _message("user")]),
+    "user_after_tool": ([*_CALLED, _RESULT], [*_CALLED, _RESULT, _message("user")]),
+    "late_system": (_SYSTEM, [_message("system"), *_SYSTEM]),
+    "developer": ([_message("user")], [_message("developer"), _message("user")]),
+    "tool_picture": ([_message("user", _PICTURE)], [*_CALLED, {**_RESULT, "content": _PICTURE}]),
 }
 
 
@@ -104,7 +104,7 @@ def refused_shapes(text: str) -> tuple[TemplateShape, ...] | None:
         # A template that makes text of a list has no words for a picture.
         return _ADDRESS not in said
 
-    if not takes([_said("user")]):
+    if not takes([_message("user")]):
         return None
     return tuple(
         shape for shape in SHAPES if takes(_TRIED[shape][0]) and not takes(_TRIED[shape][1])

@@ -27,7 +27,7 @@ def as_chat(request: Json) -> Json:
 
 
 def _messages(role: str, content: Any) -> list[Json]:
-    """What SGLang 0.5.23 (anthropic/serving.py) makes of one message."""
+    """One message as SGLang 0.5.23 (anthropic/serving.py) rewrites it."""
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     results = [part for part in content if part["type"] == "tool_result"]

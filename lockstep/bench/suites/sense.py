@@ -54,7 +54,7 @@ def sense(bench: Bench) -> Outcome:
 
 
 def judged(probe: probes.Probe, sample: Sample) -> tuple[State, str]:
-    """What a sample says of the model, and why it is no right answer, or ""."""
+    """Verdict of a sample on the model, and why it is no right answer, or ""."""
     if not sample.good:
         return "untold", sample.refusal or sample.fault
     answer = probes.answer(

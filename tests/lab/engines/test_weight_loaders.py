@@ -45,7 +45,7 @@ class Layout:
                 self.listed[index] = set(chance.sample(some, chance.randint(1, len(some))))
         self.names = [*files, *self.listed]
 
-    def kept(self, engine: str) -> set[str]:
+    def kept_files(self, engine: str) -> set[str]:
         argv = ("serve", "--load-format", self.form)
         form = weight_files.OR.join(ENGINES[engine].weight_patterns(argv, "org/name"))
         return weight_files.needed_files(self.names, [form], lambda name: self.listed[name])
@@ -83,7 +83,7 @@ def test_an_engine_loads_the_same_without_what_is_left_out(engine: str, tmp_path
         for n, each in enumerate(layouts)
     ]
     kept = [
-        (each.write(tmp_path / f"kept-{n}", each.kept(engine)), each.form)
+        (each.write(tmp_path / f"kept-{n}", each.kept_files(engine)), each.form)
         for n, each in enumerate(layouts)
     ]
     compared = 0

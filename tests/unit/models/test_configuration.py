@@ -45,7 +45,7 @@ def whole(value: Any) -> Any:
     return {key: whole(inner) for key, inner in value.items()}
 
 
-def kept(shapes: Architecture) -> Counter[tuple[Any, ...]]:
+def layer_counts(shapes: Architecture) -> Counter[tuple[Any, ...]]:
     """What the layers keep as the file has it; vLLM keeps an index apart, and states on a CPU in
     float32.
     """
@@ -64,7 +64,7 @@ def kept(shapes: Architecture) -> Counter[tuple[Any, ...]]:
 def wrong(case: Mapping[str, Any]) -> str:
     """How what is read differs from what is right; "" where it does not by 0.5 %."""
     try:
-        found = kept(from_config(whole(case["config"]), "config.json"))
+        found = layer_counts(from_config(whole(case["config"]), "config.json"))
     except ArchitectureUnknown as fault:
         said, named = str(fault), case.get("unknown", "nothing").removeprefix("no ")
         return "" if named in said else said

@@ -45,14 +45,14 @@ class CrossOrigin:
         """``send`` with the headers of this origin, and none that an engine sends of its own."""
         origin = dict(scope["headers"]).get(b"origin")
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 pairs = ((name.lower(), value) for name, value in message["headers"])
                 headers = [pair for pair in pairs if not pair[0].startswith(_OURS)]
                 message = {**message, "headers": [*headers, *self._of(origin)]}
             await send(message)
 
-        return sent
+        return send_with_headers
 
     def _of(self, origin: bytes | None) -> Headers:
         # A cache must not give one origin's answer to another.

@@ -308,7 +308,7 @@ MESSAGE = st.one_of(
 MESSAGES = st.lists(MESSAGE, max_size=8)
 
 
-def said(messages: list[Any]) -> list[tuple[Any, Any]]:
+def roles_and_texts(messages: list[Any]) -> list[tuple[Any, Any]]:
     """Everything that is said, in order and by whom, without blank lines."""
     found: list[tuple[Any, Any]] = []
     for message in messages:
@@ -330,7 +330,7 @@ def said(messages: list[Any]) -> list[tuple[Any, Any]]:
 
 @given(MESSAGES)
 def test_order_is_kept_and_nothing_is_lost(messages: list[Any]) -> None:
-    assert said(merge(messages)) == said(messages)
+    assert roles_and_texts(merge(messages)) == roles_and_texts(messages)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["user", "assistant"]), WORDS), max_size=9))

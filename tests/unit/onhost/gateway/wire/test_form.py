@@ -27,16 +27,16 @@ def field(name: bytes, value: bytes) -> tuple[bytes, bytes]:
 @pytest.mark.parametrize("preamble", [b"", b"once upon a time\r\n"])
 @pytest.mark.parametrize("first", [True, False])
 def test_the_model_is_read_and_replaced_wherever_it_stands(first: bool, preamble: bytes) -> None:
-    def sent(model: bytes) -> bytes:
+    def form_of(model: bytes) -> bytes:
         # Of several the last counts, and each is replaced: engines may read another one.
         parts = [SOUND, field(b"model", model), field(b"model", model)]
         return preamble + form(*(parts if first else parts[::-1]), field(b"prompt", b"model"))
 
-    found = Form(KIND, sent(b"coder"))
+    found = Form(KIND, form_of(b"coder"))
     asked = found.read(AskedOfModel)
     assert (asked.model, asked.prompt) == ("coder", "model")
-    assert found.rewritten("Qwen/Q", "/", ()) == (sent(b"Qwen/Q"), [])
-    assert found.rewritten(None, "/", ())[0] == found.body == sent(b"coder")
+    assert found.rewritten("Qwen/Q", "/", ()) == (form_of(b"Qwen/Q"), [])
+    assert found.rewritten(None, "/", ())[0] == found.body == form_of(b"coder")
 
 
 @pytest.mark.parametrize(
